@@ -1,0 +1,43 @@
+# Two commands set a fresh machine up: `make demo` and `make test`. Both make .venv from pyproject.toml and constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# The four data sets of the paper are read from $RELAYDP_DATA; a checkout with ../shared/data beside it uses that folder.
+ifneq ($(wildcard ../shared/data/README.md),)
+export RELAYDP_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: setup demo test test-slow lint docs clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+setup: $(VENV)/.ready ## make .venv with the pinned packages
+
+demo: setup ## train a private model over 8 agents on embedded data, under a minute
+	$(BIN)/relaydp demo
+
+test: setup ## the fast tests (minutes)
+	$(BIN)/python -m pytest -q -n 2
+
+test-slow: setup ## the slow checks: real data, many seeds, large graphs
+	$(BIN)/python -m pytest -q -m slow
+
+lint: setup ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+docs: setup ## make the README's picture and table anew and run every snippet of README and docs
+	$(BIN)/python scripts/update_readme.py
+	$(BIN)/python -m pytest -q tests/test_docs.py
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,35 @@
+"""The errors a user can meet. Each says what arrived, what was needed, and what to do next.
+
+RelayError              everything below; the command line turns it into one paragraph and exit code 2
+  InputError            a value, file, graph or data set that cannot be used
+  PrivacyError          a private run that would not be private as asked
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class RelayError(ValueError):
+    """Something the user can put right. The text says how."""
+
+
+class InputError(RelayError):
+    """A value, file, graph or data set that cannot be used as it is."""
+
+
+class PrivacyError(RelayError):
+    """A private run was asked for in a way that would not be private. Never downgraded to a warning."""
+
+
+def choose(kind: str, name: object, allowed: Iterable[str]) -> str:
+    """Return `name` if it is one of `allowed`, else raise with the nearest name.
+
+    >>> choose("walk", "cyclic", ["random", "cyclic"])
+    'cyclic'
+    """
+    names = sorted(allowed)
+    if isinstance(name, str) and name in names:
+        return name
+    near = difflib.get_close_matches(str(name), names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise InputError(f"unknown {kind} {name!r}; needed one of: {', '.join(names)}.{hint}")
