@@ -1,0 +1,188 @@
+"""Read a file into Records: CSV, Parquet, LIBSVM text or NPZ, told apart by suffix.
+
+    .csv .tsv (also .gz, .bz2)                 a header row, then one record a row
+    .parquet                                   one record a row
+    .libsvm .svm .svmlight (also .gz, .bz2)    "label index:value ..." a line; a bare .bz2 is read so too,
+                                               because the LIBSVM collection names its files that way
+    .npz                                       arrays X and y, and X_test and y_test if there is a test part
+
+Whatever goes wrong inside a parser comes out as one InputError: rows are counted from 1, without the header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relaydp.data.records import Records
+from relaydp.data.tables import PACKED, gap, read_delimited, read_parquet, to_records, unpacked, whole_labels
+from relaydp.errors import InputError, RelayError
+
+KINDS = {
+    ".csv": "CSV",
+    ".tsv": "TSV",
+    ".parquet": "Parquet",
+    ".libsvm": "LIBSVM",
+    ".svm": "LIBSVM",
+    ".svmlight": "LIBSVM",
+    ".npz": "NPZ",
+}
+# LIBSVM text is sparse and Records are dense: 4 GiB of float64 is where another tool is meant.
+DENSE_LIMIT = 2**32
+
+
+def file_kind(path: Path) -> str | None:
+    """The format a file name promises, or None for a name we do not know.
+
+    >>> file_kind(Path("a.csv.gz")), file_kind(Path("ijcnn1.t.bz2")), file_kind(Path("mnist"))
+    ('CSV', 'LIBSVM', None)
+    """
+    name = path.name.lower()
+    packing = Path(name).suffix
+    inner = Path(name).stem if packing in PACKED else name
+    kind = KINDS.get(Path(inner).suffix)
+    if packing in PACKED and kind in ("Parquet", "NPZ"):
+        return None  # both are compressed inside; an outer layer is not something their readers open
+    return kind or ("LIBSVM" if packing == ".bz2" else None)
+
+
+def read_table(
+    path: str | Path,
+    *,
+    label: str | None = None,
+    groups: str | Iterable[str] = (),
+    drop: str | Iterable[str] = (),
+    ranges: Any = None,
+) -> Records:
+    """Read records from a file of your own.
+
+        label    the label's column; left out, the one column called label, target, y or class, else the last
+        groups   columns kept as Records.groups, such as "hospital": no features, but agents can split by them
+        drop     columns left out
+        ranges   public (low, high) of the features, scalars or one a feature; never taken from the file
+
+    Every other column is a feature and must be numeric, without gaps. Number types stay as in the file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "visits.csv")
+    ...     _ = file.write_text("age,ward,label\\n41,north,1\\n67,south,0\\n")
+    ...     data = read_table(file, groups="ward")
+    >>> data.columns, data.y.tolist(), data.groups["ward"].tolist()
+    (('age',), [1, 0], ['north', 'south'])
+    """
+    path = Path(path).expanduser()
+    kind = file_kind(path)
+    if kind is None:
+        raise InputError(
+            f"{path.name!r} has a suffix relaydp does not read; needed one of {', '.join(KINDS)} "
+            "(CSV, TSV and LIBSVM also as .gz or .bz2). Rename or convert the file."
+        )
+    if not path.is_file():
+        found = "is a folder" if path.is_dir() else "does not exist"
+        raise InputError(f"{path} {found}; needed a {kind} file. Check the path.")
+    groups, drop = _names(groups), _names(drop)
+    if kind in ("LIBSVM", "NPZ") and (label is not None or groups or drop):
+        raise InputError(
+            f"label=, groups= or drop= arrived for {path.name}, but {kind} files have no named columns. "
+            "Leave them out, or convert the file to CSV or Parquet."
+        )
+    with _reading(path, kind):
+        if path.stat().st_size == 0:
+            raise InputError(f"{path.name} is empty (0 bytes); needed a {kind} file with records. Check its source.")
+        if kind == "LIBSVM":
+            X, y = read_libsvm(path)
+            return Records(X, y, ranges=ranges, name=path.stem)
+        if kind == "NPZ":
+            return _read_npz(path, ranges)
+        table = read_parquet(path) if kind == "Parquet" else read_delimited(path, "\t" if kind == "TSV" else ",")
+        return to_records(table, path, label, groups, drop, ranges)
+
+
+@contextmanager
+def _reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a parser raises into an InputError. Broad, for garbled bytes raise nearly anything."""
+    try:
+        yield
+    except RelayError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise InputError(
+            f"{path.name} could not be read as {kind}: {reason}. Needed an undamaged {kind} file; "
+            "fix that place, fetch the file again, or give it the suffix of its real format."
+        ) from error
+
+
+def _names(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def read_libsvm(path: Path, features: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Dense (X, y) of a LIBSVM text file, compressed or not."""
+    from sklearn.datasets import load_svmlight_file
+
+    with _reading(path, "LIBSVM"):
+        try:
+            sparse, y = load_svmlight_file(str(path), n_features=features)[:2]
+        except ValueError:
+            _blame_line(path)
+            raise
+        records, width = sparse.shape
+        if records == 0 or width == 0:
+            raise InputError(f"{path.name} holds no records; needed lines such as '1 3:0.5 7:1'. Check its source.")
+        if records * width * 8 > DENSE_LIMIT:
+            raise InputError(
+                f"{path.name} has {records} records of {width} features, {records * width * 8 / 2**30:.0f} "
+                "GiB once dense; needed at most 4 GiB. Keep fewer features or records."
+            )
+        X = np.asarray(sparse.toarray()) + 0.0  # + 0.0 makes one zero of "-0" and an entry left out
+    bad = np.argwhere(~np.isfinite(X))
+    if len(bad):
+        gap(f"feature {bad[0, 1] + 1}", int(bad[0, 0]), str(X[bad[0, 0], bad[0, 1]]))
+    return X, whole_labels(np.asarray(y))
+
+
+def _blame_line(path: Path) -> None:
+    """The parser says what it could not read but not where; find the line."""
+    for number, line in enumerate(unpacked(path).splitlines(), start=1):
+        words = line.split(b"#")[0].split()
+        try:
+            for word in words[:1] + [part for pair in words[1:] for part in pair.split(b":", 1)[-1:]]:
+                float(word)
+            indices = [int(pair.split(b":", 1)[0]) for pair in words[1:] if not pair.startswith(b"qid:")]
+        except ValueError:
+            broken = True
+        else:
+            broken = any(pair.count(b":") != 1 for pair in words[1:]) or sorted(set(indices)) != indices
+        if broken:
+            text = line[:60].decode("ascii", "backslashreplace")
+            raise InputError(
+                f"{path.name} has {text!r} in row {number}; needed 'label index:value ...' with rising "
+                "indices. Correct that line."
+            )
+
+
+def _read_npz(path: Path, ranges: Any) -> Records:
+    with path.open("rb") as file:  # opened here, because numpy leaves a damaged file open
+        arrays = np.load(file, allow_pickle=False)
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise InputError(f"{path.name} holds a single array; needed arrays X and y. Use numpy.savez.")
+        names = arrays.files
+        lacking = [name for name in ("X", "y") if name not in names]
+        if ("X_test" in names) != ("y_test" in names):
+            lacking.append("y_test" if "X_test" in names else "X_test")
+        if lacking:
+            raise InputError(
+                f"{path.name} holds {', '.join(names) or 'nothing'} but not {' and '.join(lacking)}; "
+                "needed X and y, and X_test and y_test together or not at all. "
+                "Write it with numpy.savez(path, X=..., y=...)."
+            )
+        test = None
+        if "X_test" in names:
+            test = Records(arrays["X_test"], arrays["y_test"], ranges=ranges, name=f"{path.stem} (test)")
+        return Records(arrays["X"], arrays["y"], ranges=ranges, test=test, name=path.stem)

@@ -1,0 +1,127 @@
+"""Records: features and labels, checked once at the door and immutable afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from relaydp.errors import InputError
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    """A read-only copy, so that neither the caller nor we can change records under a running budget."""
+    copy = np.array(array, order="C")
+    copy.flags.writeable = False
+    return copy
+
+
+def _check_features(X: np.ndarray) -> None:
+    if X.ndim != 2:
+        raise InputError(f"X has shape {X.shape}; needed two axes, (records, features). Reshape it.")
+    if X.shape[0] == 0 or X.shape[1] == 0:
+        raise InputError(f"X has shape {X.shape}: no records or no features. Pass at least one of each.")
+    if X.dtype.kind not in "buif":
+        raise InputError(
+            f"X holds {X.dtype}, not numbers. Encode text as numbers, or drop those columns, before making Records."
+        )
+    if X.dtype.kind == "f" and not np.isfinite(X).all():
+        row, column = np.argwhere(~np.isfinite(X))[0]
+        raise InputError(
+            f"X[{row}, {column}] is {X[row, column]}; needed finite numbers. Remove or fill that record first."
+        )
+
+
+def _check_labels(y: np.ndarray, records: int) -> None:
+    if y.shape != (records,):
+        raise InputError(f"y has shape {y.shape}; needed ({records},), one label a record of X.")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        row = int(np.argwhere(~np.isfinite(y))[0, 0])
+        raise InputError(f"y[{row}] is {y[row]}; needed a finite label. Remove or fill that record first.")
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Features X (records, features) and labels y (records,), taken as they are and never changed.
+
+    No scaling and no intercept is added. X keeps its dtype: uint8 pixels stay uint8 until a gradient needs them.
+
+        ranges   (low, high), scalars or one a feature: PUBLIC bounds, known without looking at the records
+                 (pixels: (0, 255)). A problem scales features from them to [0, 1].
+        groups   named columns that are no features, such as {"hospital": array}; `agents="hospital"` splits by one.
+        columns  the features' names.
+        test     records kept apart for measuring accuracy; public, never trained on.
+
+    >>> import numpy as np
+    >>> data = Records(np.eye(4), np.array([0, 1, 0, 1]))
+    >>> len(data), data.features
+    (4, 4)
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    ranges: Any = None
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict)
+    columns: tuple[str, ...] | None = None
+    test: Records | None = None
+    name: str = "records"
+    source: Mapping[str, Any] | None = None  # how load_data found it; None for arrays made in memory
+
+    def __post_init__(self) -> None:
+        X, y = np.asarray(self.X), np.asarray(self.y)
+        _check_features(X)
+        _check_labels(y, X.shape[0])
+        groups = {name: np.asarray(column) for name, column in self.groups.items()}
+        for name, column in groups.items():
+            if column.shape != y.shape:
+                raise InputError(f"group column {name!r} has shape {column.shape}; needed {y.shape}, as y has.")
+        columns = tuple(self.columns) if self.columns is not None else None
+        if columns is not None and len(columns) != X.shape[1]:
+            raise InputError(f"{len(columns)} column names arrived for {X.shape[1]} features; pass one a feature.")
+        if self.test is not None and self.test.features != X.shape[1]:
+            raise InputError(f"test records have {self.test.features} features; needed {X.shape[1]}, as X has.")
+        put = object.__setattr__
+        put(self, "X", _frozen(X))
+        put(self, "y", _frozen(y))
+        put(self, "groups", MappingProxyType({name: _frozen(column) for name, column in groups.items()}))
+        put(self, "columns", columns)
+
+    def __len__(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def features(self) -> int:
+        return self.X.shape[1]
+
+    def with_group(self, name: str) -> Records:
+        """The same records with feature column `name` turned into a group column: it says whose a record is."""
+        if name in self.groups or self.columns is None or name not in self.columns:
+            return self
+        at = self.columns.index(name)
+        ranges = self.ranges
+        if ranges is not None and not isinstance(ranges, str):
+            ranges = tuple(np.delete(np.broadcast_to(bound, (self.features,)), at) for bound in ranges)
+        return replace(
+            self,
+            X=np.delete(self.X, at, axis=1),
+            ranges=ranges,
+            groups={**self.groups, name: self.X[:, at]},
+            columns=self.columns[:at] + self.columns[at + 1 :],
+            test=self.test.with_group(name) if self.test is not None else None,
+        )
+
+    def digest(self) -> str:
+        """sha256 of the training records as stored: what a saved result remembers of its data."""
+        sha = hashlib.sha256()
+        for array in (self.X, self.y, *(self.groups[name] for name in sorted(self.groups))):
+            sha.update(f"{array.dtype.str}{array.shape}".encode())
+            sha.update(array.tobytes() if array.dtype.kind != "O" else repr(array.tolist()).encode())
+        return sha.hexdigest()
+
+    def __repr__(self) -> str:
+        held = f", test={len(self.test)}" if self.test is not None else ""
+        return f"Records({self.name!r}, records={len(self)}, features={self.features}, {self.X.dtype}{held})"

@@ -1,0 +1,159 @@
+"""Tables with named columns (CSV, TSV, Parquet) made into Records: which column is what, and is it usable."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from relaydp.data.records import Records
+from relaydp.errors import InputError, choose
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PACKED = {".gz": gzip.open, ".bz2": bz2.open}
+LABEL_NAMES = ("label", "target", "y", "class")
+
+
+def unpacked(path: Path) -> bytes:
+    opener = PACKED.get(path.suffix.lower(), open)
+    with opener(path, "rb") as file:
+        return file.read()
+
+
+def read_delimited(path: Path, delimiter: str) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    text = unpacked(path)
+    # One block and one thread: a column's type is then settled from all its rows, and errors name the row.
+    block = min(max(len(text), 1), 2**31 - 1)
+    table = csv.read_csv(
+        pa.BufferReader(text),
+        read_options=csv.ReadOptions(use_threads=False, block_size=block),
+        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+    )
+    if table.num_columns > 0 and all(_is_number(name) for name in table.column_names):
+        raise InputError(
+            f"{path.name} starts with {table.column_names[0]!r} where column names were needed. "
+            "Add a header row above the first record."
+        )
+    return table
+
+
+def read_parquet(path: Path) -> pa.Table:
+    from pyarrow import parquet
+
+    # Not read_table, which would add columns guessed from folder names such as "year=2020".
+    with parquet.ParquetFile(path) as file:
+        return file.read()
+
+
+def to_records(
+    table: pa.Table,
+    path: Path,
+    label: str | None,
+    groups: tuple[str, ...],
+    drop: tuple[str, ...],
+    ranges: Any,
+) -> Records:
+    names = table.column_names
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise InputError(f"{path.name} has more than one column {min(twice)!r}; needed one name a column. Rename one.")
+    if table.num_rows == 0:
+        raise InputError(f"{path.name} has columns but no rows; needed at least one record. Check its source.")
+    for name in (*groups, *drop, *(() if label is None else (label,))):
+        choose(f"column in {path.name}", name, names)
+    label = _label_column([name for name in names if name not in (*groups, *drop)], path) if label is None else label
+    for name in {label, *groups, *drop}:
+        uses = [use for use, chosen in (("label", (label,)), ("groups", groups), ("drop", drop)) if name in chosen]
+        if len(uses) > 1:
+            raise InputError(f"column {name!r} arrived as {' and as '.join(uses)}; needed one use. Leave one out.")
+
+    features = [name for name in names if name not in (label, *groups, *drop)]
+    if not features:
+        raise InputError(
+            f"{path.name} has no features left beside label {label!r}, groups and drop; needed one at least."
+        )
+    columns = [_numbers(table.column(name), name) for name in features]
+    # Filled column by column, so that a wide integer file is never held twice in a larger type.
+    X = np.empty((table.num_rows, len(features)), np.result_type(*columns))
+    for place, column in enumerate(columns):
+        X[:, place] = column
+    y = whole_labels(_values(table.column(label), label))
+    kept = {name: _values(table.column(name), name) for name in groups}
+    return Records(X, y, ranges=ranges, groups=kept, columns=tuple(features), name=path.stem)
+
+
+def _label_column(names: list[str], path: Path) -> str:
+    usual = [name for name in names if name.lower() in LABEL_NAMES]
+    if len(usual) > 1:
+        raise InputError(
+            f"{path.name} has several columns that could be the label: {', '.join(map(repr, usual))}. "
+            "Pass label= to choose one, and drop= for the others unless they are features."
+        )
+    if not names:
+        raise InputError(f"{path.name} has no column left for the label. Take a name out of groups= or drop=.")
+    return usual[0] if usual else names[-1]
+
+
+def _values(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    """A column as numbers, booleans or text, or an error that names the first gap."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    if column.null_count:
+        gap(name, int(np.argmax(column.is_null().to_numpy())))
+    values = column.to_numpy()
+    if values.dtype.kind in "buif":
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            gap(name, int(bad[0]), str(values[bad[0]]))
+        return values
+    texts = np.array([str(value) for value in column.to_pylist()])
+    empty = np.flatnonzero(texts == "")
+    if len(empty):
+        gap(name, int(empty[0]))
+    return texts
+
+
+def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
+    values = _values(column, name)
+    if values.dtype.kind == "U":
+        row, value = next(((i, v) for i, v in enumerate(values) if not _is_number(v)), (0, values[0]))
+        raise InputError(
+            f"column {name!r} holds {str(value)!r} in row {row + 1}; needed a number, as in every feature. "
+            f"Pass groups={name!r} to split agents by it, drop={name!r} to leave it out, "
+            f"label={name!r} if it is the label, or encode it as numbers."
+        )
+    return values
+
+
+def gap(name: str, row: int, value: str = "nothing") -> NoReturn:
+    raise InputError(
+        f"column {name!r} holds {value} in row {row + 1}; needed a finite value in every row. "
+        f"Fill it, remove that row, or pass drop={name!r}."
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def whole_labels(y: np.ndarray) -> np.ndarray:
+    """Labels such as 1.0 and -1.0 as integers; anything else as it is."""
+    if y.dtype.kind == "f" and np.all(np.abs(y) < 2**53) and np.all(y == np.rint(y)):
+        return y.astype(np.int64)
+    return y
