@@ -1,0 +1,46 @@
+"""Graphs, the walks a baton takes over them, and the routes that walks become."""
+
+from relaydp.graph.graph import Graph
+from relaydp.graph.route import RULES, Route, route
+from relaydp.graph.topologies import (
+    complete,
+    erdos_renyi,
+    from_edges,
+    from_networkx,
+    graph_named,
+    grid,
+    hypercube,
+    path,
+    random_regular,
+    read_graph,
+    ring,
+    star,
+    torus,
+    watts_strogatz,
+)
+from relaydp.graph.walks import RANDOM_WALKS, WALKS, cycle, tour
+
+__all__ = [
+    "RANDOM_WALKS",
+    "RULES",
+    "WALKS",
+    "Graph",
+    "Route",
+    "complete",
+    "cycle",
+    "erdos_renyi",
+    "from_edges",
+    "from_networkx",
+    "graph_named",
+    "grid",
+    "hypercube",
+    "path",
+    "random_regular",
+    "read_graph",
+    "ring",
+    "route",
+    "star",
+    "torus",
+    "tour",
+    "watts_strogatz",
+]

@@ -1,0 +1,284 @@
+"""Graphs by name, by recipe, from networkx and from files."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from relaydp.errors import InputError, choose
+from relaydp.graph.graph import Graph, share, whole
+
+if TYPE_CHECKING:
+    import networkx
+
+# Above this an edge array alone passes a gigabyte; a denser graph than this is hardly a network.
+MOST_EDGES = 50_000_000
+# Random recipes can give a disconnected graph; each try has its own seed, derived from the user's.
+TRIES = 100
+
+
+def _few_enough(name: str, edges: float) -> None:
+    if edges > MOST_EDGES:
+        raise InputError(
+            f"{name} would have about {edges:.3g} edges; needed at most {MOST_EDGES}. Use a sparser graph."
+        )
+
+
+def _line(n: int) -> np.ndarray:
+    """Edges 0-1, 1-2, ..., (n-2)-(n-1)."""
+    return np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
+
+
+def ring(n: int) -> Graph:
+    """Each agent has two neighbours, in a circle. ring(2) is one edge.
+
+    >>> ring(4).edges.tolist()
+    [[0, 1], [0, 3], [1, 2], [2, 3]]
+    """
+    n = whole("n", n, 2)
+    return Graph(f"ring({n})", n, np.concatenate([_line(n), [[0, n - 1]]]))
+
+
+def path(n: int) -> Graph:
+    """A ring with one edge cut."""
+    n = whole("n", n, 2)
+    return Graph(f"path({n})", n, _line(n))
+
+
+def star(n: int) -> Graph:
+    """Agent 0 is the hub, joined to every other agent."""
+    n = whole("n", n, 2)
+    return Graph(f"star({n})", n, np.stack([np.zeros(n - 1, np.int64), np.arange(1, n)], axis=1))
+
+
+def complete(n: int) -> Graph:
+    """Everybody is joined to everybody."""
+    n = whole("n", n, 2)
+    _few_enough(f"complete({n})", n * (n - 1) / 2)
+    return Graph(f"complete({n})", n, np.stack(np.triu_indices(n, 1), axis=1))
+
+
+def _lattice(name: str, rows: int, columns: int, wraps: bool) -> Graph:
+    rows, columns = whole("rows", rows, 1), whole("columns", columns, 1)
+    n = rows * columns
+    _few_enough(f"{name}({rows}x{columns})", 2 * n)
+    at = np.arange(n).reshape(rows, columns)  # agent row * columns + column stands at (row, column)
+    joined = [(at[:, :-1], at[:, 1:]), (at[:-1], at[1:])]
+    if wraps:  # a side of length 1 would wrap onto itself
+        joined += [(at[:, -1], at[:, 0])] * (columns > 1) + [(at[-1], at[0])] * (rows > 1)
+    pairs = [np.stack([one.ravel(), other.ravel()], axis=1) for one, other in joined]
+    return Graph(f"{name}({rows}x{columns})", n, np.concatenate(pairs))
+
+
+def grid(rows: int, columns: int) -> Graph:
+    """A chessboard: neighbours above, below, left and right. Agents are numbered row by row."""
+    return _lattice("grid", rows, columns, wraps=False)
+
+
+def torus(rows: int, columns: int) -> Graph:
+    """A grid whose opposite sides are joined."""
+    return _lattice("torus", rows, columns, wraps=True)
+
+
+def hypercube(dimension: int) -> Graph:
+    """2^dimension agents; neighbours differ in one binary digit of their number."""
+    dimension = whole("dimension", dimension, 1)
+    _few_enough(f"hypercube({dimension})", dimension * 2.0 ** (dimension - 1))
+    agents = np.arange(2**dimension)
+    pairs = [np.stack([agents, agents ^ (1 << bit)], axis=1) for bit in range(dimension)]
+    return Graph(f"hypercube({dimension})", 2**dimension, np.concatenate(pairs))
+
+
+def _first_connected(name: str, n: int, seed: int, draw: Callable[[int], Any], cure: str) -> Graph:
+    """The first connected graph that `draw(derived seed)` gives; the same one each time for the same seed."""
+    seed = whole("seed", seed, 0)
+    for attempt in range(TRIES):
+        derived = int(np.random.SeedSequence([seed, attempt]).generate_state(1)[0])
+        pairs = np.asarray(draw(derived))
+        if len(pairs) < n - 1:
+            continue
+        try:
+            return Graph(f"{name[:-1]}, seed={seed})", n, pairs)
+        except InputError:  # the pairs are edges by construction: only connectivity can fail
+            continue
+    raise InputError(f"{name} was disconnected in {TRIES} draws from seed={seed}; {cure}, or try another seed.")
+
+
+def erdos_renyi(n: int, probability: float, seed: int = 0) -> Graph:
+    """Each pair of agents is joined with the same probability, independently; drawn until connected."""
+    n, p = whole("n", n, 2), share("probability", probability)
+    name, pairs = f"erdos-renyi({n}, {p:g})", n * (n - 1) // 2
+    _few_enough(name, p * pairs)
+    # A graph of n agents is connected about when p passes ln(n)/n.
+    cure = f"raise the probability above ln(n)/n = {np.log(n) / n:.2g}"
+
+    def draw(derived: int) -> np.ndarray:
+        if p == 0:
+            return np.zeros((0, 2), np.int64)
+        # Gaps between joined pairs are geometric: draw those, not a coin for every pair.
+        rng = np.random.default_rng(derived)
+        gaps = rng.geometric(p, size=int(p * pairs + 10 * np.sqrt(p * pairs) + 20))  # ten sigma: never too few
+        chosen = np.cumsum(np.minimum(gaps, pairs + 1)) - 1
+        chosen = chosen[chosen < pairs]
+        high = ((1 + np.sqrt(1 + 8.0 * chosen)) / 2).astype(np.int64)  # pair k is (k - h(h-1)/2, h)
+        high -= high * (high - 1) // 2 > chosen  # a rounded square root is off by one at most
+        high += high * (high + 1) // 2 <= chosen
+        return np.stack([chosen - high * (high - 1) // 2, high], axis=1)
+
+    return _first_connected(name, n, seed, draw, cure)
+
+
+def watts_strogatz(n: int, neighbours: int = 4, rewire: float = 0.1, seed: int = 0) -> Graph:
+    """A small world: a ring where each agent knows its nearest `neighbours`, some edges rewired at random."""
+    import networkx as nx
+
+    n, k, chance = whole("n", n, 3), whole("neighbours", neighbours, 2), share("rewire", rewire)
+    if k % 2 or k >= n:
+        raise InputError(f"neighbours={k} for n={n}; needed an even number below n: as many on either side.")
+    name, cure = f"watts-strogatz({n}, {k}, {chance:g})", "raise neighbours or lower rewire"
+
+    def draw(derived: int) -> list:
+        return list(nx.watts_strogatz_graph(n, k, chance, seed=derived).edges)
+
+    return _first_connected(name, n, seed, draw, cure)
+
+
+def random_regular(n: int, degree: int = 3, seed: int = 0) -> Graph:
+    """A random graph in which every agent has the same number of neighbours."""
+    import networkx as nx
+
+    n, degree = whole("n", n, 2), whole("degree", degree, 1)
+    if degree >= n or n * degree % 2:
+        raise InputError(f"degree={degree} for n={n}; needed degree < n and an even n * degree. Change either by one.")
+
+    def draw(derived: int) -> list:
+        return list(nx.random_regular_graph(degree, n, seed=derived).edges)
+
+    return _first_connected(f"random-regular({n}, {degree})", n, seed, draw, "use degree=3 or more")
+
+
+def from_networkx(g: networkx.Graph, name: str | None = None) -> Graph:
+    """A networkx graph. Nodes numbered 0..n-1, even as text, keep their numbers; others get one in order."""
+    if g.is_directed():
+        raise InputError("the graph is directed; batons travel both ways. Pass g.to_undirected().")
+    nodes = list(g.nodes)
+    number = {node: place for place, node in enumerate(nodes)}
+    if {str(node) for node in nodes} == {str(i) for i in range(len(nodes))}:
+        number = {node: int(node) for node in nodes}
+    pairs = np.array([(number[a], number[b]) for a, b in g.edges()], np.int64).reshape(-1, 2)
+    return Graph(name or str(g.graph.get("name") or f"networkx({len(nodes)})"), len(nodes), pairs)
+
+
+def from_edges(edges: Iterable[Any], agents: int | None = None, name: str | None = None) -> Graph:
+    """A graph from pairs of agents, numbered from 0; `agents` defaults to the highest number plus one.
+
+    >>> from_edges([(0, 1), (1, 2)])
+    Graph(edges(3): 3 agents, 2 edges)
+    """
+    pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
+    numbered = pairs.size > 0 and pairs.dtype.kind in "iu"
+    if numbered and pairs.min() == 1 and agents in (None, int(pairs.max())):
+        raise InputError("the edges number the agents from 1; needed numbers from 0. Subtract 1 from each.")
+    count = agents if agents is not None else int(pairs.max()) + 1 if numbered else 2
+    return Graph(name or f"edges({count})", count, pairs)
+
+
+def _read_edge_list(file: Path) -> Graph:
+    pairs = []
+    for number, line in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), start=1):
+        words = re.split(r"[,;\s]+", line.split("#")[0].strip(" \t,;"))
+        if words == [""]:
+            continue
+        if len(words) != 2 or not all(re.fullmatch(r"\d{1,18}", word) for word in words):
+            what = f"{file.name}, line {number}: {line.strip()[:60]!r}"
+            raise InputError(f"{what}; needed two numbers, such as '0 1' or '0,1'. Start headings with #.")
+        pairs.append((int(words[0]), int(words[1])))
+    if not pairs:
+        raise InputError(f"{file.name} holds no edges; needed one pair of agents a line, such as '0 1'.")
+    return from_edges(pairs, name=file.name)
+
+
+def _read_graphml(file: Path) -> Graph:
+    import networkx as nx
+
+    try:
+        read = nx.read_graphml(file)
+    except (nx.NetworkXException, SyntaxError, ValueError, LookupError, TypeError, AttributeError) as error:
+        what = f"{file.name} is not GraphML ({error})"
+        raise InputError(f"{what}; export it again, or list its edges in a .txt, one pair a line.") from error
+    return from_networkx(read, name=file.name)
+
+
+READERS = {".graphml": _read_graphml, **dict.fromkeys((".txt", ".csv", ".edges"), _read_edge_list)}
+
+
+def read_graph(path: str | Path) -> Graph:
+    """A graph from a file: `.graphml`, or an edge list (`.txt`, `.csv`, `.edges`) with one pair a line."""
+    file = Path(path)
+    if file.suffix.lower() not in READERS:
+        raise InputError(f"graph file {file.name!r} has an unknown ending; needed one of: {', '.join(READERS)}.")
+    try:
+        return READERS[file.suffix.lower()](file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"graph file {file} cannot be read ({error}); check the path, and that it is text.") from error
+
+
+PLAIN = {"ring": ring, "path": path, "star": star, "complete": complete}
+# What may follow each name and a colon, and an example for the error.
+NAMED = {
+    **{name: ("", name) for name in PLAIN},
+    "grid": (r"(\d+)x(\d+)", "grid:4x8"),
+    "torus": (r"(\d+)x(\d+)", "torus:4x8"),
+    "hypercube": (r"(\d+)", "hypercube:5"),
+    "erdos-renyi": (r"(\d*\.?\d+)", "erdos-renyi:0.3"),
+    "watts-strogatz": (r"(\d+)(?:,(\d*\.?\d+))?", "watts-strogatz:4,0.1"),
+    "random-regular": (r"(\d+)", "random-regular:4"),
+}
+
+
+def _build_named(kind: str, given: list[str], n: int, seed: int) -> Graph:
+    if kind in ("grid", "torus"):
+        # The most square shape; a prime number of agents leaves 1 x n, a path or a ring.
+        rows = int(given[0]) if given else max(r for r in range(1, math.isqrt(n) + 1) if n % r == 0)
+        return _lattice(kind, rows, int(given[1]) if given else n // rows, wraps=kind == "torus")
+    if kind == "hypercube":
+        return hypercube(int(given[0]) if given else max(1, n.bit_length() - 1))
+    if kind == "erdos-renyi":  # by default twice the density at which such graphs become connected
+        return erdos_renyi(n, float(given[0]) if given else min(1.0, 2 * math.log(n) / n), seed)
+    if kind == "watts-strogatz":
+        near, rewire = (*given, *["4", "0.1"][len(given) :])
+        return watts_strogatz(n, int(near), float(rewire), seed)
+    if kind == "random-regular":
+        return random_regular(n, *map(int, given), seed=seed)
+    return PLAIN[kind](n)
+
+
+def graph_named(text: str, agents: int | None = None, seed: int = 0) -> Graph:
+    """The graph a command line means: a name, a name with parameters, or a path to a graph file.
+
+    >>> graph_named("grid:2x3", 6), graph_named("torus", 12).name
+    (Graph(grid(2x3): 6 agents, 7 edges), 'torus(3x4)')
+    """
+    kind, colon, parameters = text.strip().partition(":")
+    if kind not in NAMED and Path(text).suffix.lower() in READERS:
+        graph = read_graph(text)
+    else:
+        known = choose(f"graph (and no file ending in {', '.join(READERS)})", kind, NAMED)
+        pattern, example = NAMED[known]
+        match = re.fullmatch(pattern, parameters)
+        if colon and not (match and parameters):
+            raise InputError(f"graph {text!r} cannot be read; needed something like {example!r}.")
+        sized = bool(colon) and kind in ("grid", "torus", "hypercube")
+        if agents is None and not sized:
+            raise InputError(f"graph {text!r} does not say how many agents; pass agents, such as agents=8.")
+        given = [word for word in match.groups() if word is not None] if colon and match else []
+        graph = _build_named(kind, given, whole("agents", 2 if agents is None else agents, 2), seed)
+    if agents is not None and graph.agents != agents:
+        what = f"graph {graph.name} has {graph.agents} agents, but agents={agents} was asked for"
+        raise InputError(f"{what}; pass agents={graph.agents}, or a graph of {agents}.")
+    return graph
