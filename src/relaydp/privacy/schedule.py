@@ -1,0 +1,164 @@
+"""How an agent spreads its rho over its activations t = 1, ..., T.
+
+`geometric` and `optimal` divide a total that is sound for the Gaussian releases of
+`relaydp.privacy.mechanism`. The `published_*` functions restate theorem 4 of the paper, for reproducing its
+numbers: a claim about noise on u, which does not protect x, and so not a guarantee.
+"""
+
+import math
+import operator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relaydp.errors import InputError, PrivacyError
+
+# The least share a release gets. A ratio so steep that early shares underflow would otherwise ask for
+# infinite noise.
+_LEAST = float(np.finfo(np.float64).tiny)
+
+
+def geometric(rho: float, activations: int, ratio: float = 1.0) -> NDArray[np.float64]:
+    """rho_t proportional to ratio^t, adding up to `rho`: ratio 1 spends evenly, above 1 saves for the end.
+
+    A method that contracts by theta an activation forgets early noise; `optimal` then gives
+    ratio = theta^(-1/2).
+
+    >>> geometric(7.0, 3, ratio=2.0)
+    array([1., 2., 4.])
+    """
+    rho, rounds = _check_rho(rho), _check_activations(activations)
+    ratio = _positive("ratio", ratio, "1 spends evenly, 1.05 saves for later activations")
+    # Every weight relative to the largest, so that a large ratio^T underflows early and never
+    # overflows late.
+    past_best = np.arange(rounds) - (rounds - 1 if ratio > 1 else 0)
+    with np.errstate(under="ignore"):
+        return _share(rho, np.power(ratio, past_best.astype(np.float64)))
+
+
+def optimal(rho: float, response: ArrayLike) -> NDArray[np.float64]:
+    """The split of `rho` that leaves the least error, given how the end feels noise at each activation.
+
+    response[t] = w_t: the expected squared final error per unit of noise variance at activation t. It must
+    not depend on the data (simulate it from public constants). Noise variance goes as 1/rho_t, so:
+
+        minimise  sum w_t / rho_t   subject to  sum rho_t = rho.
+        Lagrange: -w_t / rho_t^2 + l = 0 for every t, hence rho_t = sqrt(w_t / l), proportional to sqrt(w_t).
+
+    >>> optimal(6.0, [1.0, 4.0, 9.0])
+    array([1., 2., 3.])
+    """
+    rho, weights = _check_rho(rho), np.asarray(response, dtype=np.float64)
+    if weights.ndim != 1 or weights.size == 0:
+        raise InputError(f"response has shape {weights.shape}; needed one axis, a number an activation.")
+    bad = np.flatnonzero(~((weights > 0) & np.isfinite(weights)))
+    if bad.size:
+        raise InputError(
+            f"response[{bad[0]}]={weights[bad[0]]} arrived; needed finite numbers above 0. "
+            "An activation whose noise does not matter needs no release: leave it out of the plan."
+        )
+    return _share(rho, np.sqrt(weights / weights.max()))
+
+
+def _share(rho: float, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`rho` in proportion to `weights`; math.fsum of the parts is `rho` to the last bit."""
+    if rho == 0:
+        return np.zeros_like(weights)
+    with np.errstate(under="ignore"):
+        parts = np.maximum(rho * (weights / math.fsum(weights)), _LEAST)
+    # Rounding leaves a last digit or two; the largest part (the latest of equals) takes it up.
+    largest = parts.size - 1 - int(np.argmax(parts[::-1]))
+    parts[largest] += math.fsum([rho, *(-parts)])
+    return parts
+
+
+def published_scales(first_scale: float, activations: int, ratio: float) -> NDArray[np.float64]:
+    """The paper's noise: s_t^2 = s_1^2 / R^(t-1), t = 1, ..., T.
+
+    >>> published_scales(8.0, 3, 4.0)
+    array([8., 4., 2.])
+    """
+    first = _positive("first_scale", first_scale, "s_1 is the noise of the first activation")
+    rounds, ratio = _check_activations(activations), _check_ratio(ratio)
+    with np.errstate(under="ignore", over="ignore"):
+        scales = first * np.power(ratio, -np.arange(rounds) / 2)
+    if not (np.isfinite(scales) & (scales > 0)).all():
+        raise PrivacyError(
+            f"ratio={ratio} over {rounds} activations takes the noise from {first} to {scales[-1]}; needed "
+            "a finite scale above 0 throughout. Lower the ratio or the number of activations."
+        )
+    return scales
+
+
+def published_rho(first_scale: float, activations: int, ratio: float, *, alpha: float, beta: float, c: float) -> float:
+    """Theorem 4's claimed total: rho_1 (R^T - 1)/(R - 1), rho_1 = 8 alpha^2 beta^2 c^2 / s_1^2, T the PLF.
+
+        alpha, beta  the largest primal step and the dual step;   c  the bound on the gradient's norm
+
+    Infinite where it exceeds a float. At R = 1 it is the limit, T rho_1.
+
+    >>> round(published_rho(4.0, 3, 2.0, alpha=1.0, beta=1.0, c=1.0), 12)
+    3.5
+    """
+    first = _positive("first_scale", first_scale, "s_1 is the noise of the first activation")
+    shift = _claimed_reach(alpha, beta, c) / first
+    return 8 * shift * shift * _growth(_check_activations(activations), _check_ratio(ratio))
+
+
+def published_first_scale(rho: float, activations: int, ratio: float, *, alpha: float, beta: float, c: float) -> float:
+    """The s_1 with which theorem 4 claims a total of `rho`: the inverse of `published_rho`.
+
+    >>> round(published_first_scale(3.5, 3, 2.0, alpha=1.0, beta=1.0, c=1.0), 12)
+    4.0
+    """
+    rho = _positive("rho", rho, "rho_for(epsilon, delta, 'paper') gives the paper's")
+    growth = _growth(_check_activations(activations), _check_ratio(ratio))
+    first = _claimed_reach(alpha, beta, c) * math.sqrt(8 / rho) * math.sqrt(growth)
+    if not 0 < first < math.inf:
+        raise InputError(
+            f"rho={rho}, ratio={ratio} and {activations} activations give first_scale={first}; needed a "
+            "finite number above 0. Lower the ratio or the number of activations."
+        )
+    return first
+
+
+def _growth(rounds: int, ratio: float) -> float:
+    """(R^T - 1)/(R - 1), its limit T at R = 1, and no cancellation near it."""
+    if ratio == 1:
+        return float(rounds)
+    try:
+        return math.expm1(rounds * math.log1p(ratio - 1)) / (ratio - 1)
+    except OverflowError:
+        return math.inf
+
+
+def _claimed_reach(alpha: float, beta: float, c: float) -> float:
+    """alpha beta c: the paper claims a sensitivity of four times this, where one step gives only twice."""
+    given = {"alpha": alpha, "beta": beta, "c": c}
+    return math.prod(_positive(name, value, "theorem 4 needs all three") for name, value in given.items())
+
+
+def _positive(name: str, value: float, hint: str) -> float:
+    if not 0 < value < math.inf:
+        raise PrivacyError(f"{name}={value!r} arrived; needed a finite number above 0 ({hint}).")
+    return float(value)
+
+
+def _check_ratio(ratio: float) -> float:
+    return _positive("ratio", ratio, "the paper takes R slightly above 1, such as 1.05")
+
+
+def _check_rho(rho: float) -> float:
+    if not 0 <= rho < math.inf:
+        raise PrivacyError(f"rho={rho!r} arrived; needed a finite number, 0 or more. Take Budget(epsilon, delta).rho.")
+    return float(rho)
+
+
+def _check_activations(activations: int) -> int:
+    try:
+        rounds = operator.index(activations)
+    except TypeError:
+        rounds = 0
+    if rounds < 1:
+        raise InputError(f"activations={activations!r} arrived; needed a whole number, 1 or more.")
+    return rounds
