@@ -1,0 +1,328 @@
+"""The problems a user asks for by name. All take the same options:
+
+agents        a count (even split, in row order), a list of sizes, a group column's name, or a split from
+              `relaydp.partition`
+l2, l1        weights of the ridge (l2/2)||x||^2 and of ||x||_1
+regulariser   another r from `relaydp.prox`, instead of l1
+intercept     add a constant feature that is not penalised
+record_norm   PUBLIC bound on a record's norm; longer records are shrunk to it
+ranges        PUBLIC (low, high) of the features; they are clipped to it and scaled to [0, 1]. The catalogue's data
+              sets bring theirs. 'fit' looks at the records (no private run then); 'fit-public' says they are public
+clip          bound on one record's gradient in private runs; default: the most that the bounds allow
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from relaydp.data import Records, load_data
+from relaydp.errors import InputError, choose
+from relaydp.problem.bounds import FITTED, as_ranges, check_record_norm, fit_ranges
+from relaydp.problem.loss import LEAST_SQUARES, LOGISTIC, CustomLoss, Loss, huber_loss, softmax_loss
+from relaydp.problem.partition import Splitter, splitter, splitter_from_spec, splitter_spec
+from relaydp.problem.problem import Problem
+from relaydp.prox import Regulariser, from_spec
+from relaydp.prox import l1 as l1_regulariser
+from relaydp.prox import none as no_regulariser
+
+Agents = int | str | Sequence[int] | Splitter
+
+
+def _weight(name: str, value: float) -> float:
+    if not (isinstance(value, Real) and np.isfinite(value) and value >= 0):
+        raise InputError(f"{name}={value!r}; needed a finite number >= 0. Pass 0 to leave the term out.")
+    return float(value)
+
+
+def _positive(name: str, value: float | None) -> float | None:
+    if value is None:
+        return None
+    if not (isinstance(value, Real) and np.isfinite(value) and value > 0):
+        raise InputError(f"{name}={value!r}; needed a finite number > 0, known without the records.")
+    return float(value)
+
+
+def _choose_regulariser(l1: float, regulariser: Regulariser | None) -> Regulariser:
+    weight = _weight("l1", l1)
+    if regulariser is None:
+        return l1_regulariser(weight) if weight else no_regulariser()
+    if weight:
+        raise InputError(
+            f"both l1={l1} and regulariser={regulariser.kind!r} arrived; pass one. For both an l1 and a quadratic term "
+            "in r use relaydp.prox.elastic_net."
+        )
+    return regulariser
+
+
+def _classes(y: np.ndarray, loss: str, wanted: int | None) -> np.ndarray:
+    found = np.unique(y)
+    if len(found) < 2:
+        raise InputError(
+            f"every label is {found.tolist()[0]!r}: one class, and the {loss} loss needs two or more. Check the label "
+            "column."
+        )
+    if wanted is not None and len(found) != wanted:
+        raise InputError(
+            f"{len(found)} different labels arrived ({', '.join(map(repr, found[:5].tolist()))}, ...); the {loss} loss "
+            f"needs {wanted}. Use softmax for classes, least_squares or huber for numbers."
+        )
+    return found
+
+
+def _build(
+    data: Records | str,
+    loss: Callable[[Records], tuple[Loss, np.ndarray | None]],
+    name: str,
+    agents: Agents,
+    l2: float,
+    l1: float,
+    regulariser: Regulariser | None,
+    intercept: bool,
+    record_norm: float | None,
+    ranges: Any,
+    clip: float | None,
+    smoothness: float | None = None,
+    label_bound: float | None = None,
+    options: dict[str, Any] | None = None,
+) -> Problem:
+    records = data if isinstance(data, Records) else load_data(data)
+    if isinstance(agents, str):
+        records = records.with_group(agents)
+    chosen, classes = loss(records)
+    if classes is None and records.y.dtype.kind not in "buif":
+        raise InputError(f"labels are {records.y.dtype}, not numbers; the {name} loss needs numbers. Use softmax.")
+    asked = ranges if ranges is not None else records.ranges
+    fitted = False
+    if isinstance(asked, str):
+        choose("way to get ranges", asked, FITTED)
+        bounds = fit_ranges(records.X)
+        fitted = asked == "fit"
+    else:
+        bounds = as_ranges(asked, records.features) if asked is not None else None
+    penalty = _choose_regulariser(l1, regulariser)
+    spec = {
+        "loss": name,
+        "agents": splitter_spec(agents),
+        "l2": _weight("l2", l2),
+        "regulariser": penalty.spec(),
+        "intercept": bool(intercept),
+        "record_norm": check_record_norm(record_norm),
+        "ranges": asked if isinstance(asked, str) else None if bounds is None else [b.tolist() for b in bounds],
+        "clip": _positive("clip", clip),
+        **(options or {}),
+    }
+    problem = Problem(
+        data=records,
+        loss=chosen,
+        split=splitter(agents)(records),
+        regulariser=penalty,
+        l2=spec["l2"],
+        intercept=spec["intercept"],
+        record_norm=spec["record_norm"],
+        ranges=bounds,
+        fitted=fitted,
+        clip=spec["clip"],
+        smoothness=_positive("smoothness", smoothness),
+        label_bound=_positive("label_bound", label_bound),
+        classes=classes,
+        spec=spec,
+    )
+    _check_regulariser(problem)
+    return problem
+
+
+def _check_regulariser(problem: Problem) -> None:
+    """A prox that does not fit x would fail deep inside a compiled step: try it here."""
+    penalised = problem.dim - problem.terms.free
+    groups = getattr(problem.regulariser, "groups", None)
+    fits = groups is None or len(groups) == penalised
+    if fits:
+        try:
+            fits = problem.terms.prox(jnp.zeros(problem.dim), 1.0).shape == (problem.dim,)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the {problem.regulariser.kind} regulariser failed at x = 0: {error}") from error
+    if not fits:
+        raise InputError(
+            f"the {problem.regulariser.kind} regulariser does not fit the {penalised} penalised coefficients; "
+            "it needs a value (for group lasso, a group number) for each of them."
+        )
+
+
+def logistic(
+    data: Records | str,
+    agents: Agents,
+    l2: float = 0.0,
+    l1: float = 0.0,
+    *,
+    regulariser: Regulariser | None = None,
+    intercept: bool = False,
+    record_norm: float | None = None,
+    ranges: Any = None,
+    clip: float | None = None,
+) -> Problem:
+    """Two classes: loss log(1 + exp(-b a'x)) with b = -1 for the first class in sorted order, +1 for the second.
+
+    >>> import relaydp as rd
+    >>> rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2).dim
+    30
+    """
+    return _build(
+        data,
+        lambda records: (LOGISTIC, _classes(records.y, "logistic", 2)),
+        "logistic",
+        agents,
+        l2,
+        l1,
+        regulariser,
+        intercept,
+        record_norm,
+        ranges,
+        clip,
+    )
+
+
+def softmax(
+    data: Records | str,
+    agents: Agents,
+    l2: float = 0.0,
+    l1: float = 0.0,
+    *,
+    regulariser: Regulariser | None = None,
+    intercept: bool = False,
+    record_norm: float | None = None,
+    ranges: Any = None,
+    clip: float | None = None,
+) -> Problem:
+    """Several classes: loss -log softmax(W'a)_b. x holds W (features, classes) row by row, intercepts last."""
+
+    def make(records: Records) -> tuple[Loss, np.ndarray]:
+        classes = _classes(records.y, "softmax", None)
+        return softmax_loss(len(classes)), classes
+
+    return _build(data, make, "softmax", agents, l2, l1, regulariser, intercept, record_norm, ranges, clip)
+
+
+def least_squares(
+    data: Records | str,
+    agents: Agents,
+    l2: float = 0.0,
+    l1: float = 0.0,
+    *,
+    regulariser: Regulariser | None = None,
+    intercept: bool = False,
+    record_norm: float | None = None,
+    ranges: Any = None,
+    clip: float | None = None,
+    label_bound: float | None = None,
+) -> Problem:
+    """Numbers: loss (a'x - b)^2 / 2. A private run clips gradients to `clip`, or to record_norm * `label_bound`."""
+    return _build(
+        data,
+        lambda records: (LEAST_SQUARES, None),
+        "least_squares",
+        agents,
+        l2,
+        l1,
+        regulariser,
+        intercept,
+        record_norm,
+        ranges,
+        clip,
+        label_bound=label_bound,
+        options={"label_bound": label_bound},
+    )
+
+
+def huber(
+    data: Records | str,
+    agents: Agents,
+    l2: float = 0.0,
+    l1: float = 0.0,
+    *,
+    threshold: float = 1.0,
+    regulariser: Regulariser | None = None,
+    intercept: bool = False,
+    record_norm: float | None = None,
+    ranges: Any = None,
+    clip: float | None = None,
+) -> Problem:
+    """Numbers with outliers: (a'x - b)^2 / 2 up to a residual of `threshold`, a line beyond."""
+    bend = _positive("threshold", threshold)
+    assert bend is not None
+    return _build(
+        data,
+        lambda records: (huber_loss(bend), None),
+        "huber",
+        agents,
+        l2,
+        l1,
+        regulariser,
+        intercept,
+        record_norm,
+        ranges,
+        clip,
+        options={"threshold": bend},
+    )
+
+
+def custom(
+    loss_fn: Callable[[Array, Array, Array], Array],
+    data: Records | str,
+    agents: Agents,
+    l2: float = 0.0,
+    l1: float = 0.0,
+    *,
+    dim: int | None = None,
+    smoothness: float | None = None,
+    regulariser: Regulariser | None = None,
+    record_norm: float | None = None,
+    ranges: Any = None,
+    clip: float | None = None,
+) -> Problem:
+    """Any convex smooth loss: a JAX function loss_fn(x, a, b) of coefficients, one record's features and label.
+
+    `dim` is the length of x (default: the number of features). `smoothness` bounds the curvature of one record's
+    loss; a private run needs it and `clip`, since nothing else about the function is known.
+    """
+    if not callable(loss_fn):
+        raise InputError(f"loss_fn={loss_fn!r}; needed a function loss_fn(x, a, b) -> number.")
+
+    def make(records: Records) -> tuple[Loss, None]:
+        return CustomLoss(loss_fn, records.features if dim is None else int(dim)), None
+
+    return _build(
+        data,
+        make,
+        "custom",
+        agents,
+        l2,
+        l1,
+        regulariser,
+        False,
+        record_norm,
+        ranges,
+        clip,
+        smoothness=smoothness,
+        options={"smoothness": smoothness, "dim": dim},
+    )
+
+
+def build_again(spec: dict[str, Any], data: Records) -> Problem:
+    """The problem a saved result was made from, given its data. A custom loss cannot be rebuilt from a file."""
+    makers = {"logistic": logistic, "softmax": softmax, "least_squares": least_squares, "huber": huber}
+    if spec["loss"] not in makers or spec["agents"] is None:
+        raise InputError(
+            f"a saved result cannot rebuild a {spec['loss']!r} problem split by a function of yours; pass problem= to "
+            "rerun()."
+        )
+    given = ("l2", "intercept", "record_norm", "ranges", "clip", "label_bound", "threshold")
+    options = {name: spec[name] for name in given if name in spec}
+    agents: Any = splitter_from_spec(spec["agents"])
+    problem = makers[spec["loss"]](data, agents, regulariser=from_spec(spec["regulariser"]), **options)
+    return problem.alone(spec["alone"]) if "alone" in spec else problem

@@ -1,0 +1,329 @@
+"""Problem: what the agents minimise together, and the public facts a private run may use.
+
+    F(x) = (1/n) sum_i (1/m_i) sum_j loss_ij(x)  +  (l2/2) ||x||^2  +  r(x)
+
+The ridge belongs to the f_i, r has a prox. An intercept is penalised by neither.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.linalg import eigh
+
+from relaydp.data import Records
+from relaydp.errors import InputError, PrivacyError
+from relaydp.problem.bounds import Facts, Scaling, scale_records
+from relaydp.problem.loss import CustomLoss, Loss
+from relaydp.problem.partition import Split
+from relaydp.problem.silos import Silos, scores
+from relaydp.prox import Regulariser
+
+POINTS_A_PASS = 32  # models whose objective is computed in one matrix product with the records
+DENSE_BYTES = 2**31  # silos whose float64 features fit in 2 GiB are expanded once instead of at every activation
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Terms:
+    """The data-free part of F: ridge and r. A pytree, so that new weights reuse compiled code."""
+
+    regulariser: Regulariser
+    l2: float
+    free: int = field(metadata={"static": True})  # trailing coefficients that nothing penalises: the intercepts
+
+    def _split(self, x: Array) -> tuple[Array, Array]:
+        at = x.shape[0] - self.free
+        return x[:at], x[at:]
+
+    def prox(self, v: Float[Array, " dim"], t: Any) -> Float[Array, " dim"]:
+        """prox_{t r}(v)."""
+        kept, free = self._split(v)
+        return jnp.concatenate([self.regulariser.prox(kept, t), free])
+
+    def ridge_gradient(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        kept, free = self._split(x)
+        return jnp.concatenate([self.l2 * kept, jnp.zeros_like(free)])
+
+    def smooth_value(self, x: Float[Array, " dim"], silos: Silos) -> Float[Array, ""]:
+        """F without r."""
+        kept, _ = self._split(x)
+        return silos.mean_value(x) + 0.5 * self.l2 * jnp.sum(kept * kept)
+
+    def smooth_gradient(self, x: Float[Array, " dim"], silos: Silos) -> Float[Array, " dim"]:
+        return silos.mean_gradient(x) + self.ridge_gradient(x)
+
+    def objective(self, x: Float[Array, " dim"], silos: Silos) -> Float[Array, ""]:
+        """F(x)."""
+        return self.smooth_value(x, silos) + self.regulariser.value(self._split(x)[0])
+
+
+@jax.jit
+def _objectives(terms: Terms, silos: Silos, xs: Float[Array, "points dim"]) -> Float[Array, " points"]:
+    """F at each row of xs: a few points share one pass over the records, however many there are."""
+    return jax.lax.map(lambda x: terms.objective(x, silos), xs, batch_size=POINTS_A_PASS)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Made by `logistic`, `least_squares`, `softmax`, `huber` or `custom`; immutable."""
+
+    data: Records
+    loss: Loss
+    split: Split
+    regulariser: Regulariser
+    l2: float
+    intercept: bool
+    record_norm: float | None
+    ranges: tuple[np.ndarray, np.ndarray] | None
+    fitted: bool  # ranges were fitted to records not declared public
+    clip: float | None
+    smoothness: float | None  # public L of a custom loss
+    label_bound: float | None
+    classes: np.ndarray | None
+    spec: dict[str, Any]
+
+    # -- sizes
+
+    @property
+    def agents(self) -> int:
+        return len(self.split.sizes)
+
+    @property
+    def dim(self) -> int:
+        if isinstance(self.loss, CustomLoss):
+            return self.loss.dim
+        return (self.data.features + self.intercept) * self.loss.outputs
+
+    @cached_property
+    def terms(self) -> Terms:
+        free = self.loss.outputs if self.intercept and not isinstance(self.loss, CustomLoss) else 0
+        return Terms(self.regulariser, self.l2, free)
+
+    # -- the records, compact and checked
+
+    @cached_property
+    def _scaled(self) -> Scaling:
+        return scale_records(self.data.X, self.ranges, self.record_norm)
+
+    def encode_labels(self, y: np.ndarray) -> np.ndarray:
+        """Labels as the loss wants them: -1/+1, class numbers, or plain numbers."""
+        if self.classes is None:
+            return np.asarray(y, dtype=np.float64)
+        codes = np.searchsorted(self.classes, y)
+        codes = np.minimum(codes, len(self.classes) - 1)
+        if (self.classes[codes] != y).any():
+            odd = np.asarray(y)[self.classes[codes] != y][0]
+            raise InputError(f"label {odd!r} is none of the classes {self.classes.tolist()}.")
+        return codes.astype(np.int32) if self.loss.labels == "classes" else 2.0 * codes - 1.0
+
+    @cached_property
+    def silos(self) -> Silos:
+        """Every agent's records as one pytree of arrays, in their compact dtype."""
+        order, sizes, _ = self.split
+        start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        rows = int(sizes.max())
+        padding = int((start + rows).max() - sizes.sum())
+        scaled, labels = self._scaled, self.encode_labels(self.data.y)
+
+        def column(values: np.ndarray) -> Array:
+            ordered = values[order]
+            blank = np.zeros((padding, *values.shape[1:]), values.dtype)
+            return jnp.asarray(np.concatenate([ordered, blank]) if padding else ordered)
+
+        norm = np.sqrt(scaled.norm**2 + 1.0) if self.intercept else scaled.norm
+        return Silos(
+            X=column(scaled.X),
+            y=column(labels),
+            shrink=column(scaled.shrink),
+            norm=column(norm),
+            offset=jnp.asarray(scaled.offset),
+            scale=jnp.asarray(scaled.scale),
+            start=jnp.asarray(start, jnp.int32),
+            size=jnp.asarray(sizes, jnp.int32),
+            loss=self.loss,
+            rows=rows,
+            intercept=self.intercept,
+        )
+
+    @cached_property
+    def working_silos(self) -> Silos:
+        """The silos as the engine uses them: expanded to float64 features where that fits in memory."""
+        fits = self.silos.X.size * 8 <= DENSE_BYTES
+        return jax.jit(Silos.dense)(self.silos) if fits else self.silos
+
+    # -- what a private run may know
+
+    def _bounded_norm(self) -> float | None:
+        """B: the largest norm of a feature vector that the public bounds allow, the intercept's 1 included."""
+        if self.record_norm is not None:
+            bound = self.record_norm
+        elif self.ranges is not None:
+            bound = math.sqrt(self.data.features)  # every feature lies in [0, 1]
+        else:
+            return None
+        return math.hypot(bound, 1.0) if self.intercept else bound
+
+    def gradient_bound(self) -> float | None:
+        """c: what a record's gradient is clipped to; `clip=` if given, else the most that the bounds allow."""
+        if self.clip is not None:
+            return self.clip
+        bound = self._bounded_norm()
+        if bound is None or isinstance(self.loss, CustomLoss):
+            return None
+        if math.isfinite(self.loss.slope):
+            return self.loss.slope * bound
+        return self.label_bound * bound if self.label_bound is not None else None
+
+    def public_facts(self) -> Facts:
+        """The facts a private run decides by, from public bounds alone; refuses where one is missing."""
+        if self.fitted:
+            raise PrivacyError(
+                "ranges='fit' looked at the records, and a private run may not. Pass ranges=(low, high) known without "
+                "them (pixels: (0, 255)), or ranges='fit-public' if these records are public."
+            )
+        bound = self._bounded_norm()
+        if isinstance(self.loss, CustomLoss):
+            if self.smoothness is None:
+                raise PrivacyError(
+                    "a private run of a custom loss needs a public smoothness constant: pass smoothness= (the largest "
+                    "curvature of one record's loss, known without the records)."
+                )
+            curvature = self.smoothness
+        elif bound is None:
+            raise PrivacyError(
+                "a private run needs a public bound on the records, and this problem has none. Pass record_norm= (the "
+                "largest norm a record may have; longer ones are shrunk to it) or ranges=(low, high) for the features."
+            )
+        else:
+            curvature = self.loss.curvature * bound**2
+        clip = self.gradient_bound()
+        if clip is None:
+            raise PrivacyError(
+                f"the {self.loss.name} loss has no bounded gradient, and a private run needs one. Pass clip= (the "
+                "largest norm of one record's gradient; larger ones are clipped) or label_bound= (the largest |label|)."
+            )
+        return self._facts(np.full(self.agents, curvature + self.l2), clip, public=True)
+
+    def measured_facts(self) -> Facts:
+        """The same facts with L_i measured on the records: for runs that promise nothing."""
+        clip = self.gradient_bound()
+        return self._facts(self._measured_smoothness, math.inf if clip is None else clip, public=False)
+
+    def _facts(self, smoothness: np.ndarray, clip: float, public: bool) -> Facts:
+        return Facts(self.agents, self.split.sizes, self.dim, smoothness, self.l2, clip, public)
+
+    @cached_property
+    def _measured_smoothness(self) -> np.ndarray:
+        """L_i: curvature * lambda_max(A_i'A_i / m_i) + l2, or the bound given for a custom loss."""
+        if isinstance(self.loss, CustomLoss):
+            if self.smoothness is None:
+                raise InputError("a custom loss needs smoothness= (the largest curvature of one record's loss).")
+            return np.full(self.agents, self.smoothness + self.l2)
+        return self.loss.curvature * _largest_curvatures(self.working_silos) + self.l2
+
+    # -- values
+
+    def objectives(self, xs: Any) -> np.ndarray:
+        """F at each row of xs (points, dim)."""
+        return np.asarray(_objectives(self.terms, self.working_silos, jnp.asarray(xs, jnp.float64)))
+
+    def objective(self, x: Any) -> float:
+        """F(x)."""
+        return float(self.objectives(np.asarray(x)[None])[0])
+
+    # -- predictions
+
+    def _features(self, data: Records) -> np.ndarray:
+        scaled = scale_records(data.X, self.ranges, self.record_norm)
+        return (scaled.X.astype(np.float64) - scaled.offset) * scaled.scale * scaled.shrink[:, None]
+
+    @cached_property
+    def _held_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Features and labels that accuracy is measured on: the test records, or the training ones without any."""
+        data = self.data.test if self.data.test is not None else self.data
+        return self._features(data), self.encode_labels(data.y)
+
+    @property
+    def classifies(self) -> bool:
+        """Whether accuracy means something: classes, or the labels -1 and +1."""
+        if isinstance(self.loss, CustomLoss):
+            return False
+        return self.classes is not None or bool(np.isin(self.data.y, (-1, 1)).all())
+
+    def predict(self, x: Any, X: Any) -> np.ndarray:
+        """Labels (classification) or numbers (regression) for new records X, scaled as the training ones were."""
+        if isinstance(self.loss, CustomLoss):
+            raise InputError("relaydp does not know what a custom loss predicts; use the coefficients result.x.")
+        rows = Records(X, np.zeros(len(X)))
+        if rows.features != self.data.features:
+            raise InputError(f"X has {rows.features} features; needed {self.data.features}, as the records have.")
+        A = jnp.asarray(self._features(rows))
+        z = np.asarray(scores(self.loss, self.intercept, jnp.asarray(x, jnp.float64), A))
+        if self.classes is None:
+            return z[:, 0]
+        codes = z.argmax(axis=1) if self.loss.labels == "classes" else (z[:, 0] > 0).astype(int)
+        return self.classes[codes]
+
+    def accuracies(self, xs: np.ndarray) -> np.ndarray:
+        """Share of held-out labels predicted right, for each row of xs (points, dim)."""
+        assert not isinstance(self.loss, CustomLoss)
+        A, y = self._held_out
+        outputs = self.loss.outputs
+        W = np.asarray(xs).reshape(len(xs), -1, outputs)
+        coefficients = W[:, : A.shape[1]].transpose(1, 0, 2).reshape(A.shape[1], -1)
+        z = (A @ coefficients).reshape(len(A), len(xs), outputs)
+        if self.intercept:
+            z = z + W[None, :, -1]
+        if self.loss.labels == "classes":
+            return (z.argmax(axis=2) == y[:, None]).mean(axis=0)
+        return (np.where(z[:, :, 0] > 0, 1.0, -1.0) == y[:, None]).mean(axis=0)
+
+    def accuracy(self, x: Any) -> float:
+        """Share of held-out labels that x predicts right."""
+        return float(self.accuracies(np.asarray(x)[None])[0])
+
+    # -- parts
+
+    def alone(self, agent: int) -> Problem:
+        """The problem agent `agent` would solve with its own records only: what it has without the others."""
+        order, sizes, names = self.split
+        if not 0 <= agent < len(sizes):
+            raise InputError(f"agent {agent} does not exist; the agents are numbered 0 to {len(sizes) - 1}.")
+        first = int(sizes[:agent].sum())
+        mine = Split(order[first : first + sizes[agent]], sizes[agent : agent + 1], names[agent : agent + 1])
+        return replace(self, split=mine, spec={**self.spec, "alone": agent})
+
+    def __repr__(self) -> str:
+        return (
+            f"Problem({self.loss.name}, {self.data.name}, agents={self.agents}, "
+            f"records={int(self.split.sizes.sum())}, dim={self.dim}, l2={self.l2}, r={self.regulariser.kind})"
+        )
+
+
+MANY_AGENTS, LARGE_SIDE = 2000, 4096  # past these, L_i from the longest record's norm: an upper bound, and one pass
+
+
+def _largest_curvatures(silos: Silos) -> np.ndarray:
+    """lambda_max(A_i'A_i / m_i) for every agent, the intercept's column of ones included."""
+    starts, sizes, norms = np.asarray(silos.start), np.asarray(silos.size), np.asarray(silos.norm)
+    bounds = np.maximum.reduceat(norms[: sizes.sum()] ** 2, starts)
+    if len(starts) > MANY_AGENTS:
+        return bounds
+    for i, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        rows = slice(int(start), int(start + size))
+        A = np.asarray(silos._features(silos.X[rows], silos.shrink[rows]))
+        if silos.intercept:
+            A = np.column_stack([A, np.ones(size)])
+        side = min(A.shape)
+        if side <= LARGE_SIDE:
+            gram = A @ A.T if side == A.shape[0] else A.T @ A
+            bounds[i] = eigh(gram, eigvals_only=True, subset_by_index=[side - 1, side - 1])[0] / size
+    return bounds

@@ -1,0 +1,134 @@
+"""Silos: every agent's records in one compact array, and the only code that computes with them.
+
+Agent i's rows are X[start_i : start_i + size_i]. A gradient slices `rows` = max_i size_i rows from start_i on and gives
+those past size_i the weight 0, so unequal agents share one compiled program and no padding reaches an answer.
+
+Records stay in the dtype they came in (uint8 pixels are bytes) and become features on use:
+
+    feature = (X - offset) * scale * shrink          offset, scale: from public ranges; shrink_j: to the record norm
+
+or once, up front, by `dense()`, where the float64 copy fits in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from relaydp.privacy.mechanism import clip_factor
+from relaydp.problem.loss import CustomLoss, LinearLoss, Loss
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Silos:
+    X: Array  # (records + padding, features), in its compact dtype
+    y: Array  # (records + padding,)
+    shrink: Float[Array, " records"]  # per-record factor that brings its norm under the public bound
+    norm: Float[Array, " records"]  # of the feature vector after all scaling, the intercept's 1 included
+    offset: Float[Array, " features"]
+    scale: Float[Array, " features"]
+    start: Int[Array, " agents"]
+    size: Int[Array, " agents"]
+    loss: Loss = field(metadata={"static": True})
+    rows: int = field(metadata={"static": True})  # the largest agent's number of records
+    intercept: bool = field(metadata={"static": True})
+    is_dense: bool = field(default=False, metadata={"static": True})
+
+    def dense(self) -> Silos:
+        """The same silos with features in float64: faster to use, eight times the bytes of pixels."""
+        if self.is_dense:
+            return self
+        return replace(self, X=self._features(self.X, self.shrink), is_dense=True)
+
+    def _features(self, X: Array, shrink: Array) -> Array:
+        if self.is_dense:
+            return X
+        return (X.astype(self.scale.dtype) - self.offset[None, :]) * self.scale[None, :] * shrink[:, None]
+
+    def _agent(self, i: Int[Array, ""]) -> tuple[Array, Array, Array, Array]:
+        """Agent i's features, labels, norms, and weights (1/m_i for its own rows, 0 for the rest)."""
+
+        def take(column: Array) -> Array:
+            return jax.lax.dynamic_slice_in_dim(column, self.start[i], self.rows)
+
+        size = self.size[i]
+        own = jnp.arange(self.rows, dtype=size.dtype) < size
+        weight = jnp.where(own, 1.0 / size.astype(self.scale.dtype), 0.0)
+        return self._features(take(self.X), take(self.shrink)), take(self.y), take(self.norm), weight
+
+    def gradient(
+        self, i: Int[Array, ""], x: Float[Array, " dim"], clip: Float[Array, ""] | None
+    ) -> Float[Array, " dim"]:
+        """(1/m_i) sum_j clip_c(grad loss_ij(x)): agent i's mean gradient, each record's clipped to norm `clip`.
+
+        Formal guarantee: replacing one of agent i's records moves the result by at most 2 clip / m_i.
+        With clip=None nothing is clipped and nothing is guaranteed.
+        """
+        A, y, norm, weight = self._agent(i)
+        return _mean_gradient(self.loss, self.intercept, x, A, y, norm, weight, clip)
+
+    def value(self, i: Int[Array, ""], x: Float[Array, " dim"]) -> Float[Array, ""]:
+        """(1/m_i) sum_j loss_ij(x)."""
+        A, y, _, weight = self._agent(i)
+        return _weighted_sum(weight, record_losses(self.loss, self.intercept, x, A, y))
+
+    def mean_value(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
+        """(1/n) sum_i (1/m_i) sum_j loss_ij(x), in one pass over all records."""
+        losses = record_losses(self.loss, self.intercept, x, self._features(self.X, self.shrink), self.y)
+        return _weighted_sum(self._record_weights(), losses)
+
+    def mean_gradient(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """The gradient of `mean_value`, unclipped."""
+        A = self._features(self.X, self.shrink)
+        weights = self._record_weights()
+        return _mean_gradient(self.loss, self.intercept, x, A, self.y, self.norm, weights, None)
+
+    def _record_weights(self) -> Float[Array, " records"]:
+        """1/(n m_i) for agent i's records, 0 for padding."""
+        agents = self.size.shape[0]
+        total = self.X.shape[0]
+        owner = jnp.searchsorted(self.start, jnp.arange(total, dtype=self.start.dtype), side="right") - 1
+        real = jnp.arange(total, dtype=self.start.dtype) < self.start[-1] + self.size[-1]
+        share = 1.0 / (agents * self.size.astype(self.scale.dtype))
+        return jnp.where(real, share[owner], 0.0)
+
+
+def _weighted_sum(weight: Array, losses: Array) -> Float[Array, ""]:
+    """Padding may have no loss at all (0/0): its rows are taken out, not multiplied by 0."""
+    return jnp.sum(jnp.where(weight > 0.0, weight * losses, 0.0))
+
+
+def scores(loss: LinearLoss, intercept: bool, x: Array, A: Array) -> Float[Array, "records outputs"]:
+    """z = a'W (+ intercept) for every row of A; x is W, row by row, the intercepts last."""
+    W = x.reshape(-1, loss.outputs)
+    return A @ W[:-1] + W[-1][None, :] if intercept else A @ W
+
+
+def record_losses(loss: Loss, intercept: bool, x: Array, A: Array, y: Array) -> Float[Array, " records"]:
+    if isinstance(loss, CustomLoss):
+        return jax.vmap(loss.fn, in_axes=(None, 0, 0))(x, A, y)
+    return loss.values(scores(loss, intercept, x, A), y)
+
+
+def _mean_gradient(
+    loss: Loss, intercept: bool, x: Array, A: Array, y: Array, norm: Array, weight: Array, clip: Array | None
+) -> Array:
+    if isinstance(loss, CustomLoss):
+        each = jax.vmap(jax.grad(loss.fn), in_axes=(None, 0, 0))(x, A, y)
+        if clip is not None:
+            weight = weight * clip_factor(jnp.sqrt(jnp.sum(each * each, axis=1)), clip)
+        # padding may have no gradient at all (0/0): its rows are taken out, not multiplied by 0
+        return jnp.sum(jnp.where(weight[:, None] > 0.0, each, 0.0) * weight[:, None], axis=0)
+    slope = loss.slopes(scores(loss, intercept, x, A), y)
+    if clip is not None:
+        # ||a_j s_j'|| = ||a_j|| ||s_j||: the closed form for linear models
+        weight = weight * clip_factor(norm * jnp.sqrt(jnp.sum(slope * slope, axis=1)), clip)
+    pull = weight[:, None] * slope
+    grad = A.T @ pull
+    if intercept:
+        grad = jnp.concatenate([grad, jnp.sum(pull, axis=0)[None, :]])
+    return grad.reshape(-1)

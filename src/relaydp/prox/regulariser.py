@@ -1,0 +1,262 @@
+"""Regularisers r: a value, a prox, and a name. Immutable; weights are arrays, so changing one does not recompile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, ClassVar, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from relaydp.errors import InputError
+from relaydp.prox.functions import (
+    Scalar,
+    Vector,
+    clip_ball,
+    clip_box,
+    group_soft_threshold,
+    shrink,
+    soft_threshold,
+)
+
+
+class Regulariser(Protocol):
+    """What a problem needs of r: its value at x (inf outside its domain) and prox_{t r}(v)."""
+
+    kind: ClassVar[str]
+
+    def value(self, x: Vector) -> Float[Array, ""]: ...
+
+    def prox(self, v: Vector, t: Scalar) -> Vector: ...
+
+    def spec(self) -> dict[str, Any]:
+        """What a saved result needs to build this regulariser again."""
+        ...
+
+
+def _weight(name: str, value: float) -> float:
+    if not (isinstance(value, Real) and np.isfinite(value) and value >= 0):
+        raise InputError(f"{name}={value!r}; needed a finite number >= 0. Pass 0 to leave the term out.")
+    return float(value)
+
+
+def _outside(inside: Array) -> Float[Array, ""]:
+    """0 inside the set, inf outside; a little slack, since prox outputs sit on the edge up to rounding."""
+    return jnp.where(inside, 0.0, jnp.inf)
+
+
+EDGE = 1e-9  # relative rounding allowed on the edge of a constraint set
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Nothing:
+    """r = 0."""
+
+    kind: ClassVar[str] = "none"
+
+    def value(self, x: Vector) -> Float[Array, ""]:
+        return jnp.zeros((), x.dtype)
+
+    def prox(self, v: Vector, t: Scalar) -> Vector:
+        return v
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class L1:
+    """r = l1 ||x||_1: sparse models."""
+
+    l1: float
+    kind: ClassVar[str] = "l1"
+
+    def value(self, x: Vector) -> Float[Array, ""]:
+        return self.l1 * jnp.sum(jnp.abs(x))
+
+    def prox(self, v: Vector, t: Scalar) -> Vector:
+        return soft_threshold(v, t, self.l1)
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind, "l1": self.l1}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class ElasticNet:
+    """r = l1 ||x||_1 + l2/2 ||x||^2, both inside r (a problem's own `l2=` sits inside the f_i instead)."""
+
+    l1: float
+    l2: float
+    kind: ClassVar[str] = "elastic-net"
+
+    def value(self, x: Vector) -> Float[Array, ""]:
+        return self.l1 * jnp.sum(jnp.abs(x)) + 0.5 * self.l2 * jnp.sum(x * x)
+
+    def prox(self, v: Vector, t: Scalar) -> Vector:
+        return shrink(soft_threshold(v, t, self.l1), t, self.l2)
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind, "l1": self.l1, "l2": self.l2}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class GroupLasso:
+    """r = weight sum_g sqrt(|g|) ||x_g||_2: whole groups of coefficients enter or stay out together."""
+
+    weight: float
+    groups: Int[Array, " dim"]
+    sizes: Float[Array, " groups"]
+    kind: ClassVar[str] = "group-lasso"
+
+    def value(self, x: Vector) -> Float[Array, ""]:
+        squares = jnp.zeros_like(self.sizes).at[self.groups].add(x * x)
+        return self.weight * jnp.sum(jnp.sqrt(self.sizes) * jnp.sqrt(squares))
+
+    def prox(self, v: Vector, t: Scalar) -> Vector:
+        return group_soft_threshold(v, t, self.weight, self.groups, self.sizes)
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind, "weight": self.weight, "groups": np.asarray(self.groups).tolist()}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Box:
+    """low <= x_k <= high for every coefficient; `Box(0, inf)` is non-negativity."""
+
+    low: float
+    high: float
+    kind: ClassVar[str] = "box"
+
+    def value(self, x: Vector) -> Float[Array, ""]:
+        slack = EDGE * (1.0 + jnp.abs(x))
+        return _outside(jnp.all((x >= self.low - slack) & (x <= self.high + slack)))
+
+    def prox(self, v: Vector, t: Scalar) -> Vector:
+        return clip_box(v, self.low, self.high)
+
+    def spec(self) -> dict[str, Any]:
+        # JSON has no infinity
+        low, high = (bound if np.isfinite(bound) else None for bound in (self.low, self.high))
+        return {"kind": self.kind, "low": low, "high": high}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class L2Ball:
+    """||x||_2 <= radius."""
+
+    radius: float
+    kind: ClassVar[str] = "l2-ball"
+
+    def value(self, x: Vector) -> Float[Array, ""]:
+        return _outside(jnp.sqrt(jnp.sum(x * x)) <= self.radius * (1.0 + EDGE))
+
+    def prox(self, v: Vector, t: Scalar) -> Vector:
+        return clip_ball(v, self.radius)
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind, "radius": self.radius}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Custom:
+    """Your own r: two JAX functions, `value_fn(x)` and `prox_fn(v, t)`. They must not look at private records."""
+
+    value_fn: Callable[[Vector], Array] = field(metadata={"static": True})
+    prox_fn: Callable[[Vector, Scalar], Vector] = field(metadata={"static": True})
+    kind: ClassVar[str] = "custom"
+
+    def value(self, x: Vector) -> Float[Array, ""]:
+        return self.value_fn(x)
+
+    def prox(self, v: Vector, t: Scalar) -> Vector:
+        return self.prox_fn(v, t)
+
+    def spec(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+
+def none() -> Nothing:
+    """No regulariser: r = 0."""
+    return Nothing()
+
+
+def l1(weight: float) -> L1:
+    """r = weight ||x||_1."""
+    return L1(_weight("l1", weight))
+
+
+def elastic_net(l1: float, l2: float) -> ElasticNet:
+    """r = l1 ||x||_1 + l2/2 ||x||^2."""
+    return ElasticNet(_weight("l1", l1), _weight("l2", l2))
+
+
+def group_lasso(weight: float, groups: Any) -> GroupLasso:
+    """r = weight sum_g sqrt(|g|) ||x_g||; `groups` gives the group number of each coefficient, 0, 1, 2, ...
+
+    >>> group_lasso(0.1, [0, 0, 1]).sizes.tolist()
+    [2.0, 1.0]
+    """
+    index = np.asarray(groups)
+    if index.ndim != 1 or index.dtype.kind not in "iu" or index.size == 0:
+        raise InputError(
+            f"groups has shape {index.shape} and dtype {index.dtype}; needed one whole number >= 0 a coefficient."
+        )
+    if index.min() < 0:
+        raise InputError(f"groups holds {index.min()}; needed whole numbers >= 0, one a coefficient.")
+    sizes = np.bincount(index)
+    if (sizes == 0).any():
+        raise InputError(f"group {int(np.argmin(sizes))} has no coefficient; number groups 0, 1, 2, ... without gaps.")
+    weight = _weight("weight", weight)
+    return GroupLasso(weight, jnp.asarray(index, jnp.int32), jnp.asarray(sizes, jnp.float64))
+
+
+def box(low: float | None, high: float | None) -> Box:
+    """low <= x_k <= high; None for no bound on that side."""
+    low, high = -np.inf if low is None else low, np.inf if high is None else high
+    if not (isinstance(low, Real) and isinstance(high, Real) and low <= high):
+        raise InputError(f"box(low={low!r}, high={high!r}) is no box; needed numbers, low <= high.")
+    return Box(float(low), float(high))
+
+
+def nonnegative() -> Box:
+    """x_k >= 0."""
+    return Box(0.0, float("inf"))
+
+
+def l2_ball(radius: float) -> L2Ball:
+    """||x||_2 <= radius."""
+    if not (isinstance(radius, Real) and np.isfinite(radius) and radius > 0):
+        raise InputError(f"radius={radius!r}; needed a finite number > 0.")
+    return L2Ball(float(radius))
+
+
+def custom(value: Callable[[Vector], Array], prox: Callable[[Vector, Scalar], Vector]) -> Custom:
+    """Your own r from two JAX functions, value(x) and prox(v, t)."""
+    return Custom(value, prox)
+
+
+def from_spec(spec: dict[str, Any]) -> Regulariser:
+    """Build again what `spec()` described. A custom r cannot be: its functions are not in the file."""
+    makers: dict[str, Callable[..., Regulariser]] = {
+        "none": none,
+        "l1": lambda l1: L1(_weight("l1", l1)),
+        "elastic-net": elastic_net,
+        "group-lasso": group_lasso,
+        "box": box,
+        "l2-ball": l2_ball,
+    }
+    kind = spec["kind"]
+    if kind not in makers:
+        raise InputError(f"a saved result cannot rebuild a {kind!r} regulariser; pass the problem itself to rerun().")
+    return makers[kind](**{key: value for key, value in spec.items() if key != "kind"})
