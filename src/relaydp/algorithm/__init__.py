@@ -1,0 +1,33 @@
+"""Algorithms: one file each, pure init and step, found here by name."""
+
+from relaydp.algorithm.afbs import AFBS
+from relaydp.algorithm.base import Algorithm, Baton, Sent, Setting, Turn
+from relaydp.algorithm.recal import RECAL
+from relaydp.algorithm.steps import RecalSteps
+from relaydp.algorithm.tune import Noise
+from relaydp.errors import choose
+
+ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in (RECAL, AFBS)}
+
+
+def algorithms() -> list[str]:
+    """Names of all algorithms that `solve` knows."""
+    return sorted(ALGORITHMS)
+
+
+def find_algorithm(name: str) -> Algorithm:
+    return ALGORITHMS[choose("algorithm", name, ALGORITHMS)]
+
+
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "Baton",
+    "Noise",
+    "RecalSteps",
+    "Sent",
+    "Setting",
+    "Turn",
+    "algorithms",
+    "find_algorithm",
+]

@@ -1,0 +1,67 @@
+"""AFBS: RECAL's five lines for every agent at once, the centralised reference.
+
+    (1)  l_half_i = l_i + beta (x - y_i)                            every i
+    (2)  x+       = prox_{gamma n r}( x - gamma sum_i l_half_i )
+    (3)  y_i+     = y_i - alpha_i ( grad f_i(y_i) - l_half_i )      every i
+    (4)  l_i+     = l_i + beta (x+ - y_i+)                          every i
+
+Somebody must add up the l_half_i, so it needs a coordinator: agent -1 in the transcript. It shows what the relay gives
+up for having none. Source: equation (6) of the paper, AFBS with a_k = 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from relaydp.algorithm.base import Algorithm, Sent, Setting, Turn
+from relaydp.algorithm.steps import RecalSteps, choose_steps
+
+
+class AfbsState(NamedTuple):
+    y: Float[Array, "agents dim"]  # never leaves its agent
+    price: Float[Array, "agents dim"]  # l_i; never leaves its agent
+    x: Float[Array, " dim"]  # the coordinator's
+
+
+def init(setting: Setting, steps: RecalSteps, x0: Float[Array, " dim"]) -> AfbsState:
+    everyone = jnp.broadcast_to(x0, (setting.agents, x0.size))
+    return AfbsState(everyone, jnp.zeros_like(everyone), x0)
+
+
+def step(setting: Setting, steps: RecalSteps, state: AfbsState, turn: Turn) -> tuple[AfbsState, Sent]:
+    """Let all agents act once.
+
+    Leaves agent i: l_half_i, to the coordinator. Private when `setting.gradient` is: l_half_i is made of earlier
+    gradients that went through it, and of x.
+    """
+    everyone = jnp.arange(setting.agents, dtype=jnp.int32)
+    half = state.price + steps.beta * (state.x[None, :] - state.y)  # (1)
+    new = setting.when(turn.acts, lambda: _act(setting, steps, state, turn, everyone, half), lambda: state)
+    return new, Sent(everyone, jnp.full_like(everyone, -1), half)
+
+
+def _act(setting: Setting, steps: RecalSteps, state: AfbsState, turn: Turn, everyone: Array, half: Array) -> AfbsState:
+    new_x = setting.prox(state.x - steps.gamma * jnp.sum(half, axis=0), steps.gamma)  # (2)
+    keys = jax.vmap(lambda i: jax.random.fold_in(turn.key, i))(everyone)
+    # one agent after the other: each reads its own records once, and memory stays that of one agent
+    gradients = jax.lax.map(lambda args: setting.gradient(*args), (everyone, state.y, turn.scale, keys))
+    new_y = state.y - steps.alpha[:, None] * (gradients - half)  # (3)
+    new_price = state.price + steps.beta * (new_x[None, :] - new_y)  # (4)
+    return AfbsState(new_y, new_price, new_x)
+
+
+AFBS = Algorithm(
+    name="afbs",
+    title="AFBS (all agents at once, with a coordinator)",
+    kind="rounds",
+    init=init,
+    step=step,
+    answer=lambda state: state.x,
+    choose_steps=choose_steps,
+    mechanisms=("gradient",),
+    vectors=1,
+)
