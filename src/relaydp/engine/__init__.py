@@ -1,0 +1,8 @@
+"""The engine: plan, compiled loop, trace, and the calls users make."""
+
+from relaydp.engine.alone import Alone, solve_alone
+from relaydp.engine.rerun import rerun
+from relaydp.engine.solve import solve
+from relaydp.engine.sweep import Sweep, sweep
+
+__all__ = ["Alone", "Sweep", "rerun", "solve", "solve_alone", "sweep"]

@@ -1,0 +1,35 @@
+"""Progress: a bar on a terminal, a callback, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Progress = Callable[[int, int], None]  # (hops done, hops in all)
+
+
+@contextmanager
+def shown(progress: bool | Progress | None, title: str) -> Iterator[Progress | None]:
+    """`progress` as the user gave it: None shows a bar when stderr is a terminal."""
+    wanted = sys.stderr.isatty() if progress is None else progress
+    if not isinstance(wanted, bool):
+        yield wanted
+        return
+    if not wanted:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("hops"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

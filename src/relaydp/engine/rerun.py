@@ -1,0 +1,72 @@
+"""rerun: repeat a saved run, to the same bits on the same machine."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from relaydp.data import Records, load_data
+from relaydp.engine.solve import problem_config, solve
+from relaydp.errors import InputError
+from relaydp.graph import Graph
+from relaydp.privacy import Budget
+from relaydp.problem import Problem, build_again
+from relaydp.result import Result, load_result
+
+
+def rerun(
+    folder: str | os.PathLike[str],
+    data: Records | str | os.PathLike[str] | None = None,
+    *,
+    problem: Problem | None = None,
+    progress: Any = None,
+) -> Result:
+    """Run a saved result again from its own configuration.
+
+    The data is found as it was then; pass `data` (records, a name or a path) if it was made in memory or has moved, or
+    the whole `problem` if it has a custom loss or regulariser. Data with another checksum is refused.
+    """
+    saved = load_result(folder)
+    config = saved.config
+    if problem is None:
+        problem = build_again(config["problem"], _records(config["problem"], data))
+    _check_same(config["problem"], problem)
+    asked = dict(config["solve"])
+    budget = asked.pop("budget")
+    shape = config["graph"]
+    return solve(
+        problem,
+        Graph(shape["name"], shape["agents"], np.array(shape["edges"])),
+        budget=None if budget is None else Budget(**budget),
+        transcript=saved.transcript is not None,
+        trace=saved.trace is not None,
+        reference=saved.reference is not None,
+        progress=progress,
+        **asked,
+    )
+
+
+def _records(spec: dict[str, Any], data: Records | str | os.PathLike[str] | None) -> Records:
+    if isinstance(data, Records):
+        return data
+    source = spec["source"]
+    if source is None and data is None:
+        raise InputError(
+            f"this result was made from records in memory ({spec['data']!r}), which are in no file; pass data= or "
+            "problem=."
+        )
+    known = source or {}
+    columns = {name: known[name] for name in ("label", "groups", "drop") if name in known}
+    return load_data(known["source"] if data is None else data, **columns)
+
+
+def _check_same(spec: dict[str, Any], problem: Problem) -> None:
+    now = problem_config(problem)
+    for key in ("data_sha256", "sizes", "order_sha256"):
+        if now[key] != spec[key]:
+            raise InputError(
+                f"the data or its split is not what this result was made from ({key} differs); a rerun would not "
+                "repeat it. Pass the original data=."
+            )

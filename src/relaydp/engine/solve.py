@@ -1,0 +1,231 @@
+"""solve: train one model over the graph, under a budget or without."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from relaydp.engine.loop import Outcome, run
+from relaydp.engine.plan import AUTO, Plan, make_plan
+from relaydp.engine.progress import Progress, shown
+from relaydp.engine.trace import TINY, make_trace
+from relaydp.errors import InputError, PrivacyError
+from relaydp.graph import Graph
+from relaydp.privacy import Budget
+from relaydp.problem import Problem, minimise
+from relaydp.result import Result, Trace, Transcript, versions
+
+TRANSCRIPT_BYTES = 2**31  # a transcript larger than 2 GiB is refused rather than swapped
+
+
+def solve(
+    problem: Problem,
+    graph: Graph,
+    algorithm: str = "recal",
+    mechanism: str | None = AUTO,
+    budget: Budget | None = None,
+    *,
+    activations: int | None = None,
+    walk: str = "random",
+    steps: Any = "tuned",
+    seed: int = 0,
+    x0: Any = None,
+    start: int = 0,
+    ratio: float | None = None,
+    variant: str = "memoryless",
+    noise: float | None = None,
+    transcript: bool = True,
+    trace: bool = True,
+    reference: bool = True,
+    progress: bool | Progress | None = None,
+) -> Result:
+    """Train one model over the graph.
+
+        mechanism    "gradient" (sound; the default when there is a budget), "published" (the paper's, unsound: see
+                     docs/privacy.md), or None
+        budget       Budget(epsilon, delta) for every agent's records; the whole run stays within it
+        activations  the PLF. Without privacy (and under "published") the run ends when some agent has acted this often;
+                     under "gradient" every agent acts exactly this often and then only relays. Default: chosen from
+                     public facts when there is a budget, else 300
+        walk         "random", "cyclic", "lazy", "nonbacktracking" or "tour"
+        steps        "tuned" (for this graph and walk, from public facts in a private run), "paper", or
+                     {"alpha": ..., "beta": ..., "gamma": ...} for the f_i/n, r/n form
+        ratio        rho_(t+1)/rho_t of the noise schedule (the paper's R); default 1
+        variant      of "published": "memoryless", "carried" or "replace";  noise: its s_1 instead of a budget
+        transcript   keep everything that was sent;  trace, reference: measure the run (not covered by epsilon)
+
+    Same arguments and seed, same result, bit for bit, on one machine.
+
+    >>> import relaydp as rd
+    >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+    >>> result = rd.solve(problem, rd.ring(4), budget=rd.Budget(epsilon=2.0, delta=1e-4), walk="cyclic")
+    >>> result.status, round(result.epsilon, 6)
+    ('finished', 2.0)
+    """
+    began = time.perf_counter()
+    if budget is not None and not isinstance(budget, Budget):
+        raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise InputError(f"seed={seed!r}; needed a whole number, 0 or more.")
+    walk_key, noise_key = jax.random.split(jax.random.key(int(seed)))
+    plan = make_plan(
+        problem,
+        graph,
+        algorithm=algorithm,
+        mechanism=mechanism,
+        budget=budget,
+        activations=activations,
+        walk=walk,
+        steps=steps,
+        key=walk_key,
+        start=start,
+        ratio=ratio,
+        variant=variant,
+        noise=noise,
+    )
+    first = _start(problem, x0)
+    _check_memory(plan, problem.dim, transcript)
+    with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
+        outcome = run(problem, plan, first, noise_key, transcript, report)
+    best = minimise(problem) if reference else None
+    history = make_trace(problem, plan, first, outcome.at, outcome.points, best) if trace else None
+    status, sentence = _verdict(problem, plan, outcome, history)
+    if best is not None and np.linalg.norm(best.x) <= TINY:
+        sentence += " The minimiser is x* = 0 here, so relative error has no meaning: lower l1."
+    asked = {
+        "algorithm": algorithm,
+        "mechanism": plan.mechanism,
+        "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
+        "activations": activations,
+        "walk": walk,
+        "steps": steps if isinstance(steps, str) else {k: np.asarray(v).tolist() for k, v in _mapping(steps).items()},
+        "seed": int(seed),
+        "x0": None if x0 is None else np.asarray(x0).tolist(),
+        "start": start,
+        "ratio": ratio,
+        "variant": variant,
+        "noise": noise,
+    }
+    return Result(
+        x=outcome.x if status != "diverged" else np.full_like(outcome.x, np.nan),
+        status=status,
+        message=sentence,
+        algorithm=algorithm,
+        mechanism=plan.mechanism,
+        variant=plan.variant,
+        agents=graph.agents,
+        graph=graph.name,
+        walk=plan.walk,
+        budget=budget,
+        plan_rho=math.inf if plan.ledger is None else plan.ledger.rho,
+        plf=int(plan.route.plf if outcome.hops == len(plan.route) else history_plf(plan, outcome.hops)),
+        activations=plan.activations,
+        hops=outcome.hops,
+        messages=messages_until(plan, outcome.hops),
+        vectors=messages_until(plan, outcome.hops) * plan.algorithm.vectors,
+        ledger=plan.charged(outcome.hops),
+        steps=plan.steps,
+        trace=history,
+        transcript=_transcript(plan, outcome) if transcript else None,
+        reference=best,
+        seconds=time.perf_counter() - began,
+        config={"problem": problem_config(problem), "graph": graph_config(graph), "solve": asked},
+        versions=versions(),
+    )
+
+
+def problem_config(problem: Problem) -> dict[str, Any]:
+    """What a result folder remembers of its problem: never a record, only names, weights and a checksum."""
+    return {
+        **problem.spec,
+        "data": problem.data.name,
+        "source": None if problem.data.source is None else dict(problem.data.source),
+        "data_sha256": problem.data.digest(),
+        "sizes": problem.split.sizes.tolist(),
+        "order_sha256": order_digest(problem),
+    }
+
+
+def order_digest(problem: Problem) -> str:
+    return hashlib.sha256(np.ascontiguousarray(problem.split.order, dtype=np.int64).tobytes()).hexdigest()
+
+
+def graph_config(graph: Graph) -> dict[str, Any]:
+    return {"name": graph.name, "agents": graph.agents, "edges": graph.edges.tolist()}
+
+
+def messages_until(plan: Plan, hops: int) -> int:
+    if plan.algorithm.kind == "rounds":
+        return 2 * plan.facts.agents * hops
+    return int((plan.route.holder[:hops] != plan.route.receiver[:hops]).sum())
+
+
+def history_plf(plan: Plan, hops: int) -> int:
+    made = plan.route.activation[:hops][plan.route.acts[:hops]]
+    return int(made.max(initial=-1)) + 1
+
+
+def _mapping(steps: Any) -> dict[str, Any]:
+    return dict(steps._asdict()) if hasattr(steps, "_asdict") else dict(steps)
+
+
+def _start(problem: Problem, x0: Any) -> np.ndarray:
+    if x0 is None:
+        return np.zeros(problem.dim)
+    try:
+        first = np.asarray(x0, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"x0={x0!r}; needed {problem.dim} numbers that do not depend on the records.") from error
+    if first.shape != (problem.dim,) or not np.isfinite(first).all():
+        raise InputError(f"x0 has shape {first.shape}; needed ({problem.dim},), finite, independent of the records.")
+    return first
+
+
+def _check_memory(plan: Plan, dim: int, transcript: bool) -> None:
+    rows = len(plan.route) * (plan.facts.agents if plan.algorithm.kind == "rounds" else 1)
+    size = rows * dim * 8 * plan.algorithm.vectors
+    if transcript and size > TRANSCRIPT_BYTES:
+        raise InputError(
+            f"the transcript of {len(plan.route)} hops would take {size / 2**30:.1f} GiB; pass transcript=False, or "
+            "ask for fewer activations."
+        )
+
+
+def _transcript(plan: Plan, outcome: Outcome) -> Transcript | None:
+    """What an eavesdropper sees: the hops that left their agent, as sent."""
+    if outcome.sent is None:
+        return None
+    if plan.algorithm.kind == "rounds":
+        rounds, agents = outcome.hops, plan.facts.agents
+        sender = np.tile(np.arange(agents, dtype=np.int32), rounds)
+        payload = {"l_half": outcome.sent.reshape(rounds * agents, -1)}
+        return Transcript(sender, np.full_like(sender, -1), payload)
+    way, until = plan.route, outcome.hops
+    left = way.holder[:until] != way.receiver[:until]
+    payload = {name: part[left] for name, part in outcome.sent._asdict().items()}
+    return Transcript(way.holder[:until][left], way.receiver[:until][left], payload)
+
+
+def _verdict(problem: Problem, plan: Plan, outcome: Outcome, trace: Trace | None) -> tuple[str, str]:
+    """The status, and the sentence that goes with it."""
+    status = outcome.status
+    # Without privacy we may look: a model worse than the start is no answer. A private run only looks at the baton.
+    if status == "finished" and not plan.private and plan.mechanism is None and trace is not None:
+        if not trace.objective[-1] <= trace.objective[0] * (1 + 1e-9) + 1e-12 and trace.activations[-1] > 2:
+            status = "diverged"
+    if status == "diverged":
+        return status, (
+            f"The run grew instead of settling and was stopped after {outcome.hops} hops; there is no answer. The "
+            "steps are too long for this graph and walk: use steps='tuned', walk='tour', or a smaller gamma."
+        )
+    if status == "interrupted":
+        return status, (
+            f"Interrupted after {outcome.hops} of {len(plan.route)} hops; x is the model of that moment. The guarantee "
+            "is still that of the whole plan."
+        )
+    return status, f"All {plan.activations} activations were made in {outcome.hops} hops."

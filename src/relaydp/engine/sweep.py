@@ -1,0 +1,274 @@
+"""sweep: many seeds and budgets in one compiled, batched call.
+
+Where all runs visit the same agents in the same order (cyclic, tour, rounds), each activation is one matrix product for
+the whole batch. Where every run has a walk of its own, an accelerator still takes them together; a CPU, for which
+gathering a batch of agents' records costs more than it saves, takes them one after the other inside the same call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from relaydp.algorithm import Algorithm, Turn
+from relaydp.engine.loop import BLOCKS, GROWTH, begin, public_radius, scan_turns, stride_for, turns_of
+from relaydp.engine.plan import AUTO, Plan, make_plan
+from relaydp.engine.progress import Progress, shown
+from relaydp.engine.solve import messages_until
+from relaydp.engine.trace import relative_errors
+from relaydp.errors import InputError
+from relaydp.graph import Graph, route
+from relaydp.privacy import Budget, epsilon_exact
+from relaydp.problem import Problem, Silos, minimise
+from relaydp.problem.problem import Terms
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """One row a run; `budget[k]` and `seed[k]` say which."""
+
+    seed: np.ndarray
+    budget: tuple[Budget | None, ...]
+    x: np.ndarray  # (runs, dim); NaN where a run diverged
+    status: tuple[str, ...]
+    epsilon: np.ndarray
+    rho: np.ndarray
+    plf: np.ndarray
+    messages: np.ndarray
+    objective: np.ndarray
+    excess: np.ndarray  # F(x) - F(x*)
+    relative_error: np.ndarray
+    accuracy: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.seed)
+
+    def of(self, budget: Budget | None) -> np.ndarray:
+        """The rows of one budget."""
+        return np.array([k for k, b in enumerate(self.budget) if b == budget], dtype=int)
+
+    def medians(self) -> list[dict[str, Any]]:
+        """One row a budget: medians over the seeds, and the accuracy's quartiles."""
+        rows = []
+        for budget in dict.fromkeys(self.budget):
+            at = self.of(budget)
+            low, high = np.percentile(self.accuracy[at], [25, 75])
+            rows.append(
+                {
+                    "epsilon": None if budget is None else budget.epsilon,
+                    "delta": None if budget is None else budget.delta,
+                    "runs": len(at),
+                    "plf": int(np.median(self.plf[at])),
+                    "messages": int(np.median(self.messages[at])),
+                    "excess": float(np.median(self.excess[at])),
+                    "relative_error": float(np.median(self.relative_error[at])),
+                    "accuracy": float(np.median(self.accuracy[at])),
+                    "accuracy_quartiles": (float(low), float(high)),
+                    "diverged": sum(self.status[k] == "diverged" for k in at),
+                }
+            )
+        return rows
+
+
+def sweep(
+    problem: Problem,
+    graph: Graph,
+    seeds: Iterable[int] = range(16),
+    budgets: Sequence[Budget | None] | None = None,
+    *,
+    algorithm: str = "recal",
+    mechanism: str | None = AUTO,
+    activations: int | None = None,
+    walk: str = "random",
+    steps: Any = "tuned",
+    start: int = 0,
+    ratio: float | None = None,
+    variant: str = "memoryless",
+    noise: float | None = None,
+    reference: bool = True,
+    progress: bool | Progress | None = None,
+) -> Sweep:
+    """Run every seed under every budget at once. Each row is what `solve` gives for that seed and budget.
+
+    >>> import relaydp as rd
+    >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+    >>> runs = rd.sweep(problem, rd.ring(4), seeds=range(8), budgets=[rd.Budget(1.0, 1e-4)], walk="cyclic")
+    >>> len(runs), runs.x.shape
+    (8, (8, 30))
+    """
+    numbers = [int(seed) for seed in seeds]
+    asked = [None] if budgets is None else list(budgets)
+    if not numbers or not asked:
+        raise InputError(f"{len(numbers)} seeds and {len(asked)} budgets arrived; needed at least one of each.")
+    plans, keys = [], []
+    for budget in asked:
+        for seed in numbers:
+            walk_key, noise_key = jax.random.split(jax.random.key(seed))
+            if seed == numbers[0]:
+                plan = make_plan(
+                    problem,
+                    graph,
+                    algorithm=algorithm,
+                    mechanism=None if budget is None and mechanism == "gradient" else mechanism,
+                    budget=budget,
+                    activations=activations,
+                    walk=walk,
+                    steps=steps,
+                    key=walk_key,
+                    start=start,
+                    ratio=ratio,
+                    variant=variant,
+                    noise=noise,
+                )
+            else:
+                plan = _with_walk(plans[-1], graph, walk_key)
+            plans.append(plan)
+            keys.append(noise_key)
+    _check_one_program(plans)
+    with shown(progress, f"{len(plans)} runs of {algorithm} on {graph.name}") as report:
+        x = _run_all(problem, plans, jnp.stack(keys), report)
+    return _measure(problem, plans, numbers * len(asked), x, reference)
+
+
+def _with_walk(plan: Plan, graph: Graph, key: Array) -> Plan:
+    """The same plan along another walk; on laps there is only one."""
+    if plan.walk in (None, "cyclic", "tour"):
+        return plan
+    assert plan.walk is not None
+    rule = "plan" if plan.private else "plf"
+    way = route(graph, plan.walk, plan.activations, key=key, start=plan.start, rule=rule)
+    return dataclasses.replace(plan, route=way)
+
+
+def _check_one_program(plans: list[Plan]) -> None:
+    kinds = {(plan.variant, plan.clip is None) for plan in plans}
+    if len(kinds) > 1:
+        raise InputError("budgets mix None with a Budget; those are two programs. Sweep them one after the other.")
+
+
+def _batch(plans: list[Plan], hops: int) -> tuple[Turn, Turn]:
+    """Turns of all runs, and the axis of each part: None where all runs share it."""
+    each = [turns_of(plan, hops) for plan in plans]
+    length = max(range(len(plans)), key=lambda k: len(plans[k].route))
+    shared = each[length]
+
+    def part(name: str) -> tuple[np.ndarray, int | None]:
+        rows = [getattr(turn, name) for turn in each]
+        if name in ("holder", "receiver"):
+            # a shorter run's fill-up turns have no holder of their own: let them follow the longest run's
+            common = all(
+                np.array_equal(row[: len(plan.route)], getattr(shared, name)[: len(plan.route)])
+                for row, plan in zip(rows, plans, strict=True)
+            )
+            return (getattr(shared, name), None) if common else (np.stack(rows), 0)
+        same = all(row is rows[0] or np.array_equal(row, rows[0]) for row in rows)
+        return (rows[0], None) if same else (np.stack(rows), 0)
+
+    parts = {name: part(name) for name in ("hop", "holder", "receiver", "acts", "scale")}
+    turns = Turn(**{name: value for name, (value, _) in parts.items()}, key=None)  # type: ignore[arg-type]
+    axes = Turn(**{name: axis for name, (_, axis) in parts.items()}, key=None)  # type: ignore[arg-type]
+    return turns, axes
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3), donate_argnums=(9,))
+def _advance_all(
+    algorithm: Algorithm,
+    variant: str | None,
+    axes: Turn,
+    together: bool,
+    silos: Silos,
+    terms: Terms,
+    clip: Array | None,
+    steps: Any,
+    keys: Array,
+    states: Any,
+    turns: Turn,
+) -> Any:
+    def one(steps: Any, key: Array, state: Any, turns: Turn) -> Any:
+        batched = together and axes.acts is not None
+        return scan_turns(algorithm, variant, False, silos, terms, clip, steps, key, state, turns, batched)[0]
+
+    if together:
+        return jax.vmap(one, in_axes=(0, 0, 0, axes))(steps, keys, states, turns)
+    own = {name: getattr(turns, name) for name, axis in axes._asdict().items() if axis == 0}
+
+    def single(row: Any) -> Any:
+        steps, key, state, mine = row
+        return one(steps, key, state, turns._replace(**mine))
+
+    return jax.lax.map(single, (steps, keys, states, own))
+
+
+def _run_all(problem: Problem, plans: list[Plan], keys: Array, progress: Progress | None) -> np.ndarray:
+    first = plans[0]
+    silos, terms = problem.working_silos, problem.terms
+    clip = None if first.clip is None else jnp.asarray(first.clip)
+    longest = max(len(plan.route) for plan in plans)
+    stride = max(stride_for(plan) for plan in plans)
+    chunk = BLOCKS * stride
+    chunks = -(-longest // chunk)
+    turns, axes = _batch(plans, chunks * chunk)
+    together = axes.holder is None or jax.default_backend() != "cpu"
+    steps = jax.tree.map(lambda *parts: jnp.stack(parts), *(plan.steps for plan in plans))
+    state = begin(first.algorithm, first.variant, silos, terms, first.steps, jnp.zeros(problem.dim))
+    states = jax.tree.map(lambda part: jnp.repeat(part[None], len(plans), axis=0), state)
+
+    def cut(c: int) -> Turn:
+        def piece(part: Any, axis: Any) -> Any:
+            if part is None:
+                return None
+            lead = part.shape[:1] if axis == 0 else ()
+            rest = part.shape[len(lead) + 1 :]
+            shaped = part.reshape(*lead, chunks, BLOCKS, stride, *rest)
+            return shaped[:, c] if axis == 0 else shaped[c]
+
+        return Turn(*(piece(part, axis) for part, axis in zip(turns, axes, strict=True)))
+
+    for c in range(chunks):
+        states = _advance_all(
+            first.algorithm, first.variant, axes, together, silos, terms, clip, steps, keys, states, cut(c)
+        )
+        if progress is not None:
+            jax.block_until_ready(states)
+            progress(min((c + 1) * chunk, longest), longest)
+    return np.asarray(jax.vmap(first.algorithm.answer)(states))
+
+
+def _measure(problem: Problem, plans: list[Plan], seeds: list[int], x: np.ndarray, reference: bool) -> Sweep:
+    limit = GROWTH * public_radius(problem)
+    fine = np.isfinite(x).all(axis=1) & (np.abs(np.nan_to_num(x)).max(axis=1) <= limit)
+    best = minimise(problem) if reference else None
+    objective, accuracy, error = (np.full(len(x), np.nan) for _ in range(3))
+    if fine.any():
+        objective[fine] = problem.objectives(x[fine])
+        error[fine] = relative_errors(x[fine], best)
+        if problem.classifies:
+            accuracy[fine] = problem.accuracies(x[fine])
+    rho = np.array([plan.ledger.rho if plan.private and plan.ledger else math.inf for plan in plans])
+    epsilon = [
+        epsilon_exact(spent, plan.budget.delta) if plan.private and plan.budget else math.inf
+        for plan, spent in zip(plans, rho, strict=True)
+    ]
+    return Sweep(
+        seed=np.array(seeds),
+        budget=tuple(plan.budget for plan in plans),
+        x=np.where(fine[:, None], x, np.nan),
+        status=tuple("finished" if good else "diverged" for good in fine),
+        epsilon=np.array(epsilon),
+        rho=rho,
+        plf=np.array([plan.route.plf for plan in plans]),
+        messages=np.array([messages_until(plan, len(plan.route)) for plan in plans]),
+        objective=objective,
+        excess=objective - (best.value if best is not None else np.nan),
+        relative_error=error,
+        accuracy=accuracy,
+    )
