@@ -1,0 +1,153 @@
+"""relaydp: train convex models together, without a server and without leaking anybody's records.
+
+    import relaydp as rd
+
+    problem = rd.logistic(rd.load_data("fashion-small"), agents=8, l2=1e-2)
+    result = rd.solve(problem, rd.ring(8), budget=rd.Budget(epsilon=1.0, delta=1e-5))
+    result.x, result.epsilon
+
+Names are imported when first used, so that `relaydp --help` does not wait for JAX.
+"""
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+# Convex problems to 1e-12, and noise with enough bits to hide a value: float64 throughout.
+os.environ["JAX_ENABLE_X64"] = "1"
+if "jax" in sys.modules:
+    sys.modules["jax"].config.update("jax_enable_x64", True)
+
+__version__ = "0.1.0"
+
+# public name -> the module it lives in
+_HOMES = {
+    "Budget": "relaydp.privacy",
+    "Graph": "relaydp.graph",
+    "Ledger": "relaydp.privacy",
+    "Problem": "relaydp.problem",
+    "Records": "relaydp.data",
+    "Result": "relaydp.result",
+    "algorithms": "relaydp.algorithm",
+    "complete": "relaydp.graph",
+    "custom": "relaydp.problem",
+    "erdos_renyi": "relaydp.graph",
+    "from_edges": "relaydp.graph",
+    "from_networkx": "relaydp.graph",
+    "grid": "relaydp.graph",
+    "huber": "relaydp.problem",
+    "hypercube": "relaydp.graph",
+    "least_squares": "relaydp.problem",
+    "load_data": "relaydp.data",
+    "load_result": "relaydp.result",
+    "logistic": "relaydp.problem",
+    "minimise": "relaydp.problem",
+    "path": "relaydp.graph",
+    "random_regular": "relaydp.graph",
+    "read_graph": "relaydp.graph",
+    "rerun": "relaydp.engine",
+    "ring": "relaydp.graph",
+    "softmax": "relaydp.problem",
+    "solve": "relaydp.engine",
+    "solve_alone": "relaydp.engine",
+    "star": "relaydp.graph",
+    "sweep": "relaydp.engine",
+    "torus": "relaydp.graph",
+    "watts_strogatz": "relaydp.graph",
+}
+_ROOMS = {
+    "errors": "relaydp.errors",
+    "partition": "relaydp.problem.partition",
+    "privacy": "relaydp.privacy",
+    "prox": "relaydp.prox",
+}
+
+__all__ = [
+    "Budget",
+    "Graph",
+    "Ledger",
+    "Problem",
+    "Records",
+    "Result",
+    "__version__",
+    "algorithms",
+    "complete",
+    "custom",
+    "erdos_renyi",
+    "errors",
+    "from_edges",
+    "from_networkx",
+    "grid",
+    "huber",
+    "hypercube",
+    "least_squares",
+    "load_data",
+    "load_result",
+    "logistic",
+    "minimise",
+    "partition",
+    "path",
+    "privacy",
+    "prox",
+    "random_regular",
+    "read_graph",
+    "rerun",
+    "ring",
+    "softmax",
+    "solve",
+    "solve_alone",
+    "star",
+    "sweep",
+    "torus",
+    "watts_strogatz",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(_ROOMS[name])
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'relaydp' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds the two lists together
+    from relaydp import errors, privacy, prox
+    from relaydp.algorithm import algorithms
+    from relaydp.data import Records, load_data
+    from relaydp.engine import rerun, solve, solve_alone, sweep
+    from relaydp.graph import (
+        Graph,
+        complete,
+        erdos_renyi,
+        from_edges,
+        from_networkx,
+        grid,
+        hypercube,
+        path,
+        random_regular,
+        read_graph,
+        ring,
+        star,
+        torus,
+        watts_strogatz,
+    )
+    from relaydp.privacy import Budget, Ledger
+    from relaydp.problem import (
+        Problem,
+        custom,
+        huber,
+        least_squares,
+        logistic,
+        minimise,
+        partition,
+        softmax,
+    )
+    from relaydp.result import Result, load_result

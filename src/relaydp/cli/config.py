@@ -1,0 +1,322 @@
+"""What a run is made of: a TOML file, flags over it, and one way from both to a problem, a graph and solve's arguments.
+
+    read_config(file, flags)  ->  Config  ->  build(config)  ->  (problem, graph, keyword arguments of solve)
+
+A mistake comes out as one InputError that names the flag, or the file, line and key; what arrived; what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from relaydp.cli.lines import line_of
+from relaydp.cli.values import (
+    MECHANISMS,
+    REGULARISERS,
+    VARIANTS,
+    all_algorithms,
+    all_walks,
+    as_agents,
+    as_delta,
+    as_edges,
+    as_epsilon,
+    as_kind,
+    as_loss,
+    as_names,
+    as_ranges,
+    as_regulariser,
+    as_source,
+    as_steps,
+    is_path,
+    loss_functions,
+    named,
+)
+from relaydp.errors import InputError, choose
+
+if TYPE_CHECKING:
+    from relaydp.data import Records
+    from relaydp.graph import Graph
+    from relaydp.problem import Problem
+
+DATA, AGENTS, LOSS, L2, DELTA = "fashion-small", 8, "logistic", 1e-2, 1e-5
+# What belongs to one loss only, and is refused with another.
+OPTIONS_OF = {"label_bound": "least-squares", "threshold": "huber"}
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class Section(BaseModel):
+    """A table of the file. Strict: "1" is not 1, and a key nobody knows is a mistake, not a comment."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class DataSection(Section):
+    source: Annotated[str, AfterValidator(as_source)] = DATA
+    label: str | None = None
+    groups: Annotated[list[str], BeforeValidator(as_names)] = []
+    drop: Annotated[list[str], BeforeValidator(as_names)] = []
+
+
+class ProblemSection(Section):
+    loss: Annotated[str, AfterValidator(as_loss)] = LOSS
+    agents: Annotated[int | str | list[int] | None, BeforeValidator(as_agents)] = None  # 8, or as the graph has
+    l1: Weight = 0.0
+    l2: Weight = L2
+    regulariser: Annotated[dict[str, Any] | None, BeforeValidator(as_regulariser)] = None
+    intercept: bool = False
+    record_norm: Positive | None = None
+    ranges: Annotated[Any, BeforeValidator(as_ranges)] = None
+    clip: Positive | None = None
+    label_bound: Positive | None = None
+    threshold: Positive | None = None
+
+
+class GraphSection(Section):
+    kind: Annotated[str, AfterValidator(as_kind)] | None = None
+    edges: Annotated[Any, BeforeValidator(as_edges)] = None
+    file: str | None = None
+    seed: Seed = 0  # of random graphs; apart from the run's, so that seeds are compared on one graph
+
+
+class RunSection(Section):
+    algorithm: Annotated[str, named("algorithm", all_algorithms)] = "recal"
+    mechanism: Annotated[str, named("mechanism", MECHANISMS)] | None = None
+    variant: Annotated[str, named("variant", VARIANTS)] | None = None
+    epsilon: Annotated[float, AfterValidator(as_epsilon)] | None = None
+    delta: Annotated[float, AfterValidator(as_delta)] | None = None
+    activations: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    walk: Annotated[str, named("walk", all_walks)] = "random"
+    steps: Annotated[Any, BeforeValidator(as_steps)] = "tuned"
+    ratio: Positive | None = None
+    seed: Seed = 0
+    start: Annotated[int, Field(ge=0)] = 0
+
+
+class Config(Section):
+    data: DataSection = DataSection()
+    problem: ProblemSection = ProblemSection()
+    graph: GraphSection = GraphSection()
+    run: RunSection = RunSection()
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "data": DataSection,
+    "problem": ProblemSection,
+    "graph": GraphSection,
+    "run": RunSection,
+}
+# where each flag goes; --record-norm is record_norm here
+FLAGS = {
+    "data": ("data", "source"),
+    "graph": ("graph", "kind"),
+    **{name: ("data", name) for name in ("label", "groups", "drop")},
+    **{name: ("problem", name) for name in ("loss", "agents", "l1", "l2", "intercept", "record_norm", "ranges")},
+    **{name: ("problem", name) for name in ("clip", "label_bound", "threshold")},
+    **{name: ("run", name) for name in RunSection.model_fields},
+}
+
+
+def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Config:
+    """The settings of a file, with flags put over them."""
+    table = {} if file is None else read_toml(file)
+    given = {} if flags is None else dict(flags)
+    if "data" in given:
+        table["data"] = {}  # columns are named for the data they belong to
+    if "graph" in given:
+        table["graph"] = {key: value for key, value in table.get("graph", {}).items() if key == "seed"}
+    if given.get("mechanism") == "none" and "epsilon" not in given:
+        asked_for = ("epsilon", "delta", "ratio", "variant")  # the file's privacy is what the flag takes away
+        table["run"] = {key: value for key, value in table.get("run", {}).items() if key not in asked_for}
+    for flag, value in given.items():
+        section, key = FLAGS[flag]
+        table[section] = {**table.get(section, {}), key: value}
+    try:
+        return Config.model_validate(table)
+    except ValidationError as error:
+        # The file was checked before the flags went over it, so a flag is at fault.
+        names = {".".join(place): "--" + flag.replace("_", "-") for flag, place in FLAGS.items()}
+        raise InputError(_fault(error, lambda at: names.get(".".join(at[:2]), "flags"))) from None
+
+
+def read_toml(file: Path) -> dict[str, dict[str, Any]]:
+    """A TOML file's tables, checked. Paths in it are made relative to the file's own folder."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read ({error}); needed a TOML file. Check the path.") from error
+    table = parse_toml(text, str(file))
+    for section, key in (("data", "source"), ("graph", "file"), ("graph", "kind")):
+        value = table.get(section, {}).get(key)
+        if isinstance(value, str) and (key == "file" or is_path(section, value)):
+            table[section][key] = str(file.parent / Path(value).expanduser())
+    return table
+
+
+def parse_toml(text: str, name: str) -> dict[str, dict[str, Any]]:
+    """Read and check TOML text; `name` is what errors call it."""
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{name} nests its values too deeply to be read; needed four plain tables.") from None
+    except ValueError as error:  # TOMLDecodeError, and numbers beyond what Python reads
+        at = re.search(r"\(at line (\d+)", str(error))
+        spot = f"{name}, line {at[1]}" if at else name
+        raise InputError(f"{spot}: this is not TOML: {error}. Texts need quotes, tables look like [run].") from None
+    try:
+        Config.model_validate(table)
+    except ValidationError as error:
+
+        def where(at: tuple[str, ...]) -> str:
+            line = line_of(text, at)
+            return name if line is None else f"{name}, line {line}"
+
+        raise InputError(_fault(error, where)) from None
+    return table
+
+
+def _fault(error: ValidationError, where: Callable[[tuple[str, ...]], str]) -> str:
+    """The first of pydantic's complaints in our words."""
+    faults = error.errors(include_url=False)
+    first = faults[0]
+    at = tuple(str(part) for part in first["loc"])
+    cause = first.get("ctx", {}).get("error")
+    if first["type"] == "extra_forbidden":
+        said = _unknown(at)
+    elif isinstance(cause, ValueError):
+        said = str(cause)
+    elif first["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        said = f"{at[0]} = {_short(first['input'])} arrived; needed a table, [{at[0]}]."
+    else:
+        needed = re.sub(r"^Input should be (an? )?(valid )?", "", first["msg"])
+        article = "a number " if needed.startswith(("greater", "less")) else "a "
+        article = "" if needed.startswith(("a ", "one ")) else "an " if needed[:1] in "aeiou" else article
+        said = f"{'.'.join(at)} = {_short(first['input'])} arrived; needed {article}{needed}."
+    more = f" ({len(faults) - 1} more such after it.)" if len(faults) > 1 else ""
+    return f"{where(at)}: {said}{more}"
+
+
+def _unknown(at: tuple[str, ...]) -> str:
+    """An unknown section, or an unknown key of one; a key of another section is sent there."""
+    key = at[-1]
+    homes = [name for name, model in SECTIONS.items() if key in model.model_fields]
+    if homes and homes != [at[0]]:
+        here = f"in [{at[0]}]" if len(at) > 1 else "outside a table"
+        return f"key {key!r} does not belong {here}; put it in [{homes[0]}]."
+    try:
+        choose(
+            "table" if len(at) == 1 else f"key in [{at[0]}]",
+            key,
+            SECTIONS[at[0]].model_fields if len(at) > 1 else SECTIONS,
+        )
+    except InputError as error:
+        return str(error)
+    raise AssertionError("pydantic refuses only keys that no model has")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def build(config: Config) -> tuple[Problem, Graph, dict[str, Any]]:
+    """What a Config means: the problem, the graph, and the other arguments of solve."""
+    asked = solve_arguments(config.run)  # first, because it costs nothing
+    size = config.problem.agents
+    graph = None if size is not None else _graph(config.graph, None)
+    problem = _problem(config, graph.agents if size is None and graph is not None else size)
+    return problem, graph or _graph(config.graph, problem.agents), asked
+
+
+def solve_arguments(run: RunSection) -> dict[str, Any]:
+    """[run] as keyword arguments of solve."""
+    from relaydp.privacy import Budget
+
+    asked = run.model_dump(include={"algorithm", "activations", "walk", "steps", "seed", "start"})
+    if run.epsilon is not None:
+        asked["budget"] = Budget(run.epsilon, DELTA if run.delta is None else run.delta)
+    elif run.delta is not None:
+        raise InputError(f"delta={run.delta:g} arrived without epsilon; needed both for a private run. Add epsilon.")
+    if run.mechanism == "none" and run.epsilon is not None:
+        raise InputError(f"mechanism 'none' arrived with epsilon={run.epsilon:g}; leave one out. 'gradient' is sound.")
+    if run.mechanism not in (None, "none") and run.epsilon is None:
+        raise InputError(f"mechanism {run.mechanism!r} arrived without epsilon; add the budget, or leave both out.")
+    if run.mechanism is not None:
+        asked["mechanism"] = None if run.mechanism == "none" else run.mechanism
+    if run.variant is not None:
+        if run.mechanism != "published":
+            raise InputError(
+                f"variant={run.variant!r} belongs to mechanism 'published'; ask for that, or leave it out."
+            )
+        asked["variant"] = run.variant
+    if run.ratio is not None:
+        if run.epsilon is None:
+            raise InputError(
+                f"ratio={run.ratio:g} shapes the noise, and this run has none; add epsilon, or leave it out."
+            )
+        asked["ratio"] = run.ratio
+    return asked
+
+
+def load_records(section: DataSection, agents: object = None) -> Records:
+    """The data; a file's column that `agents` names is kept apart from the features."""
+    from relaydp.data import load_data
+    from relaydp.data.formats import file_kind
+
+    groups = list(section.groups)
+    if isinstance(agents, str) and agents not in groups:
+        if file_kind(Path(section.source)) in ("CSV", "TSV", "Parquet"):
+            groups.append(agents)
+    return load_data(section.source, label=section.label, groups=groups, drop=section.drop)
+
+
+def _problem(config: Config, agents: int | str | list[int] | None) -> Problem:
+    wanted = config.problem
+    options = {"l1": wanted.l1, "l2": wanted.l2, "intercept": wanted.intercept, "record_norm": wanted.record_norm}
+    options |= {"ranges": wanted.ranges, "clip": wanted.clip}
+    for name, loss in OPTIONS_OF.items():
+        value = getattr(wanted, name)
+        if value is not None and wanted.loss != loss:
+            raise InputError(
+                f"{name}={value:g} arrived with loss {wanted.loss!r}; it belongs to {loss!r}. Leave it out."
+            )
+        options |= {} if value is None else {name: value}
+    if wanted.regulariser is not None:
+        options["regulariser"] = _make_regulariser(wanted.regulariser)
+    return loss_functions()[wanted.loss](load_records(config.data, agents), agents=agents, **options)
+
+
+def _make_regulariser(table: dict[str, Any]) -> Any:
+    from relaydp import prox
+
+    maker = getattr(prox, table["kind"].replace("-", "_"))
+    return maker(*(table[name] for name in REGULARISERS[table["kind"]]))
+
+
+def _graph(section: GraphSection, agents: int | None) -> Graph:
+    from relaydp.graph import from_edges, read_graph
+    from relaydp.graph.topologies import graph_named
+
+    given = [name for name in ("kind", "edges", "file") if getattr(section, name) is not None]
+    if len(given) > 1:
+        raise InputError(f"[graph] has {' and '.join(given)}; needed one of kind, edges or file. Leave the others out.")
+    if section.edges is not None:
+        return from_edges(section.edges)
+    if section.file is not None:
+        return read_graph(section.file)
+    kind = section.kind or "ring"
+    if agents is not None:
+        return graph_named(kind, agents, section.seed)
+    try:  # a file, or a name such as grid:4x8, says how many there are
+        return graph_named(kind, None, section.seed)
+    except InputError:
+        return graph_named(kind, AGENTS, section.seed)

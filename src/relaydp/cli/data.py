@@ -1,0 +1,155 @@
+"""`relaydp data`: what there is to train on, and where it lies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relaydp.cli.run import print_json
+from relaydp.errors import InputError, RelayError
+
+app = typer.Typer(no_args_is_help=True, help="The data sets relaydp knows by name, and files of your own.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+MANY = 20  # labels are counted one by one up to here; beyond, they are numbers with a range
+
+
+@app.command("list")
+def list_(json_: AsJson = False) -> None:
+    """List the data sets known by name."""
+    from relaydp.data import catalogue_names, describe
+
+    facts = [describe(name) for name in catalogue_names()]
+    if json_:
+        print_json(facts)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading, side in (("name", "left"), ("what", "left"), ("records", "right"), ("features", "right")):
+        table.add_column(heading, justify=side, no_wrap=heading != "what")  # type: ignore[arg-type]
+    table.add_column("classes", justify="right")
+    table.add_column("where")
+    for fact in facts:
+        records = f"{fact['train_records']:,} + {fact['test_records']:,}"
+        table.add_row(
+            fact["name"], fact["title"], records, str(fact["features"]), str(len(fact["classes"])), fact["available"]
+        )
+    Console(highlight=False, markup=False).print(table)
+    typer.echo("Records are training + test. Needs download: `relaydp data fetch NAME`, or set RELAYDP_DATA.")
+
+
+@app.command()
+def info(
+    source: Annotated[str, typer.Argument(metavar="NAME|PATH", help="A catalogue name or a file.")],
+    label: Annotated[str | None, typer.Option(help="The file's label column.")] = None,
+    groups: Annotated[list[str] | None, typer.Option(help="A column that is no feature; repeatable.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; repeatable.")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Say what a data set holds. A file is read as `relaydp run` would read it."""
+    from relaydp.data import describe
+
+    if _is_file(source) or label or groups or drop:
+        facts = _file_facts(source, label, groups or [], drop or [])
+    else:
+        facts = describe(source)
+    if json_:
+        print_json(facts)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    for name, value in facts.items():
+        if value not in (None, "", [], {}):
+            table.add_row(name.replace("_", " "), Text(_words(value)))
+    Console(highlight=False).print(table)
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Data sets to have on disk.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of the catalogue.")] = False,
+    json_: AsJson = False,
+) -> None:
+    """Find data sets in $RELAYDP_DATA or the cache, else download them; say where they are."""
+    from relaydp.data import catalogue_names, describe
+
+    if every == bool(names):
+        raise InputError("needed either names of data sets or --all; `relaydp data list` shows the names.")
+    chosen = catalogue_names() if every else [describe(name)["name"] for name in names or []]  # a misspelling first
+    found: list[dict[str, Any]] = []
+    failed: list[RelayError] = []
+    for name in dict.fromkeys(chosen):
+        try:
+            found.append(_fetched(name))
+        except RelayError as error:  # the others may still be had
+            failed.append(error)
+            continue
+        if not json_:
+            places = found[-1]["files"] or [f"comes with {found[-1]['available']}; nothing to download"]
+            typer.echo("\n".join([name, *(f"  {place}" for place in places)]))
+    if json_:
+        print_json(found)
+    if failed:
+        raise InputError("\n".join(map(str, failed)))
+
+
+def _fetched(name: str) -> dict[str, Any]:
+    from relaydp.data import CATALOGUE
+    from relaydp.data.fetch import find
+
+    entry = CATALOGUE[name]
+    home = {"embedded": "relaydp"}.get(entry.home, entry.home) or "local file"
+    return {"name": name, "available": home, "files": [str(file) for file in find(entry.files)]}
+
+
+def _is_file(source: str) -> bool:
+    from relaydp.data.formats import file_kind
+
+    return "/" in source or os.sep in source or file_kind(Path(source)) is not None
+
+
+def _file_facts(source: str, label: str | None, groups: list[str], drop: list[str]) -> dict[str, Any]:
+    import numpy as np
+
+    from relaydp.data import load_data
+
+    data = load_data(source, label=label, groups=groups, drop=drop)
+    values, counts = np.unique(data.y, return_counts=True)
+    labels: dict[str, Any]
+    if len(values) <= MANY:
+        labels = {str(value): int(count) for value, count in zip(values, counts, strict=True)}
+    elif values.dtype.kind in "buif":
+        labels = {"different": len(values), "low": float(values[0]), "high": float(values[-1])}
+    else:
+        labels = {"different": len(values)}
+    return {
+        "name": data.name,
+        "path": source,
+        "records": len(data),
+        "test_records": 0 if data.test is None else len(data.test),
+        "features": data.features,
+        "dtype": str(data.X.dtype),
+        "columns": None if data.columns is None else list(data.columns),
+        "labels": labels,
+        "groups": {name: len(np.unique(column)) for name, column in data.groups.items()},
+        "bytes": data.X.nbytes + data.y.nbytes,
+    }
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {part}" for key, part in value.items())
+    if isinstance(value, list):
+        shown = [_words(part) for part in value[:30]]
+        return ", ".join([*shown, f"... ({len(value)} in all)"] if len(value) > 30 else shown)
+    return str(value)

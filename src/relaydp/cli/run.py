@@ -1,0 +1,286 @@
+"""`relaydp run`, `relaydp show` and `relaydp rerun`: train, look at what was saved, repeat it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relaydp.errors import InputError
+
+if TYPE_CHECKING:
+    from relaydp.result import Result
+
+DIVERGED, INTERRUPTED = 3, 130  # exit codes
+DATA, PROBLEM, GRAPH, PRIVACY, RUN, OUTPUT = "Data", "Problem", "Graph and walk", "Privacy", "Run", "Output"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.", rich_help_panel=OUTPUT)]
+Folder = Annotated[Path, typer.Argument(help="A folder written by `relaydp run --out` or Result.save.")]
+
+
+def _flag(panel: str, text: str, metavar: str | None = None, *names: str) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=panel, show_default=False)
+
+
+def run(
+    ctx: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="CONFIG.toml", help="Settings; flags override them. See examples/run.toml."),
+    ] = None,
+    data: Annotated[str | None, _flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH")] = None,
+    label: Annotated[str | None, _flag(DATA, "A file's label column.", "COLUMN")] = None,
+    groups: Annotated[list[str] | None, _flag(DATA, "A column that is no feature; repeatable.", "COLUMN")] = None,
+    drop: Annotated[list[str] | None, _flag(DATA, "A column to leave out; repeatable.", "COLUMN")] = None,
+    loss: Annotated[
+        str | None, _flag(PROBLEM, "logistic, least-squares, softmax or huber; default logistic.", "NAME")
+    ] = None,
+    agents: Annotated[
+        str | None, _flag(PROBLEM, "A count, sizes such as 120,80,256, or a column; default 8.", "N|SIZES|COLUMN")
+    ] = None,
+    l1: Annotated[float | None, _flag(PROBLEM, "Weight of the 1-norm; default 0.")] = None,
+    l2: Annotated[float | None, _flag(PROBLEM, "Weight of the ridge; default 0.01.")] = None,
+    intercept: Annotated[
+        bool | None, _flag(PROBLEM, "Add an unpenalised constant.", None, "--intercept/--no-intercept")
+    ] = None,
+    record_norm: Annotated[
+        float | None, _flag(PROBLEM, "Public bound on a record's norm; longer ones are shrunk to it.")
+    ] = None,
+    ranges: Annotated[
+        str | None,
+        _flag(
+            PROBLEM,
+            "Public range of the features, or fit (looks at the records), or fit-public (they are public); "
+            "default: the catalogue's, or none.",
+            "LOW,HIGH|fit",
+        ),
+    ] = None,
+    clip: Annotated[
+        float | None, _flag(PROBLEM, "Bound on one record's gradient; default: the most that the bounds above allow.")
+    ] = None,
+    label_bound: Annotated[float | None, _flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
+    threshold: Annotated[float | None, _flag(PROBLEM, "Where huber turns into a line; default 1.")] = None,
+    graph: Annotated[
+        str | None,
+        _flag(
+            GRAPH,
+            "ring, path, star, complete, grid:4x8, torus, hypercube, erdos-renyi:0.3, watts-strogatz:4,0.1, "
+            "random-regular:4, or a .graphml, .txt, .csv or .edges file; default ring.",
+            "NAME|PATH",
+        ),
+    ] = None,
+    walk: Annotated[
+        str | None, _flag(GRAPH, "random, cyclic, lazy, nonbacktracking or tour; default random.", "NAME")
+    ] = None,
+    start: Annotated[int | None, _flag(GRAPH, "The agent that holds the first baton; default 0.")] = None,
+    epsilon: Annotated[
+        float | None,
+        _flag(PRIVACY, "How much may leak about any record, over the whole run; without it there is no privacy."),
+    ] = None,
+    delta: Annotated[float | None, _flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
+    mechanism: Annotated[
+        str | None,
+        _flag(
+            PRIVACY,
+            "gradient (sound), published (the paper's; no guarantee) or none; default gradient with --epsilon.",
+            "NAME",
+        ),
+    ] = None,
+    variant: Annotated[
+        str | None, _flag(PRIVACY, "Of published: memoryless, carried or replace; default memoryless.", "NAME")
+    ] = None,
+    ratio: Annotated[
+        float | None, _flag(PRIVACY, "Each activation's share of the budget over the one before; default 1.")
+    ] = None,
+    algorithm: Annotated[str | None, _flag(RUN, "recal, afbs, ...; default recal.", "NAME")] = None,
+    activations: Annotated[
+        int | None, _flag(RUN, "How often an agent acts: the PLF; default: chosen from public facts.")
+    ] = None,
+    steps: Annotated[
+        str | None, _flag(RUN, "tuned, paper, or alpha=..,beta=..,gamma=..; default tuned.", "NAME|NUMBERS")
+    ] = None,
+    seed: Annotated[int | None, _flag(RUN, "Of the walk and the noise; default 0.")] = None,
+    out: Annotated[Path | None, _flag(OUTPUT, "Keep the result in this new folder.", "FOLDER")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a result in --out.", rich_help_panel=OUTPUT)
+    ] = False,
+    json_: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train one model over a graph of agents, with a privacy budget or without.
+
+    \b
+    relaydp run --epsilon 1
+    relaydp run --data visits.csv --agents hospital --ranges 0,1 --epsilon 0.5
+    relaydp run examples/run.toml --seed 7 --out results/seven
+
+    \b
+    Exit codes:
+      0    finished
+      2    something to put right: nothing ran and nothing was written
+      3    the run diverged
+      130  interrupted: what was done is shown, and kept with --out
+    """
+    from relaydp.cli.config import FLAGS, build, read_config
+
+    if out is not None:
+        check_out(out, overwrite)
+    elif overwrite:
+        raise InputError("--overwrite arrived without --out; needed the folder to replace. Add --out FOLDER.")
+    # Every flag that was given, by name; what each means is config.py's business, for files and flags alike.
+    given = {name: ctx.params[name] for name in FLAGS if ctx.params[name] not in (None, [], ())}
+    problem, network, asked = build(read_config(config, given))
+
+    from relaydp.engine import solve
+
+    # The transcript is only kept to be saved: it is by far the largest part of a result.
+    result = solve(problem, network, **asked, transcript=out is not None, progress=False if quiet else None)
+    saved = None if out is None else result.save(out, overwrite=overwrite)
+    finish(result, saved, json_, quiet)
+
+
+def show(folder: Folder, json_: AsJson = False) -> None:
+    """Print a saved result as `run` printed it.
+
+    \b
+    relaydp show results/seven
+    """
+    from relaydp.result import load_result
+
+    result = load_result(folder)
+    if json_:
+        print_json(result.summary())
+    else:
+        print_result(result, folder)
+
+
+def rerun(
+    folder: Folder,
+    data: Annotated[str | None, _flag(DATA, "The data, if it has moved since.", "NAME|PATH")] = None,
+    json_: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Repeat a saved run and say whether it gives the same model, bit for bit. Nothing is written.
+
+    \b
+    relaydp rerun results/seven
+
+    Exit codes: 0 the same bits, 1 other bits (another machine or other versions, or the saved run was interrupted).
+    """
+    from relaydp import engine
+    from relaydp.result import load_result, versions
+
+    saved = load_result(folder)
+    again = engine.rerun(folder, data=data, progress=False if quiet else None)
+    same = saved.x.shape == again.x.shape and saved.x.tobytes() == again.x.tobytes()
+    now = versions()
+    changed = {
+        name: [saved.versions.get(name), now.get(name)]
+        for name in sorted({*saved.versions, *now})
+        if saved.versions.get(name) != now.get(name)
+    }
+    if json_:
+        print_json({"identical": same, "versions_changed": changed, **again.summary()})
+    elif not quiet:
+        print_result(again, folder, "repeats")
+        typer.echo("identical: x is the same, bit for bit." if same else _difference(saved, again, changed))
+    if not same:
+        raise typer.Exit(1)
+
+
+def _difference(saved: Result, again: Result, changed: dict[str, list[str | None]]) -> str:
+    import numpy as np
+
+    apart = f"{np.abs(saved.x - again.x).max():.3g}" if saved.x.shape == again.x.shape else "its length"
+    text = f"different: x differs from the saved one by up to {apart}."
+    if saved.status != again.status:
+        text += f" The saved run was {saved.status}, this one {again.status}."
+    if changed:
+        text += " Changed since: " + "; ".join(f"{name} {was} -> {now}" for name, (was, now) in changed.items()) + "."
+    return text
+
+
+def check_out(folder: Path, overwrite: bool) -> None:
+    """Refuse an --out that could not be written, before a run is spent on it."""
+    if folder.exists():
+        if not overwrite:
+            raise InputError(
+                f"--out {folder} exists already; choose another folder, or pass --overwrite to replace it."
+            )
+        # Overwriting removes the folder: only what a run left there, or nothing, may go.
+        is_result = folder.is_dir() and (folder / "summary.json").is_file() and (folder / "model.npz").is_file()
+        if not is_result and not (folder.is_dir() and not any(folder.iterdir())):
+            raise InputError(f"--out {folder} is not a result folder, so --overwrite leaves it alone; choose another.")
+    parent = next((place for place in folder.absolute().parents if place.exists()), None)
+    if parent is None or not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"--out {folder} cannot be made: {parent} is no folder we may write to. Choose another.")
+
+
+def finish(result: Result, saved: Path | None, json_: bool, quiet: bool) -> None:
+    """Print the result, and turn its status into the exit code."""
+    if json_:
+        print_json(result.summary())
+    elif not quiet:
+        print_result(result, saved)
+    if result.status == "finished":
+        return
+    typer.echo(f"{result.status}: {result.message}", err=True)
+    raise typer.Exit(DIVERGED if result.status == "diverged" else INTERRUPTED)
+
+
+def print_json(content: dict[str, Any] | list[Any]) -> None:
+    """One line, strict: no NaN, no infinity."""
+    typer.echo(json.dumps(content, allow_nan=False))
+
+
+def print_result(result: Result, folder: Path | None, where: str = "saved in") -> None:
+    """A short table: what ran, what it found, what it cost."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="relaydp", title_justify="left", title_style="bold", show_header=False, box=None)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    for name, value in _rows(result):
+        table.add_row(name, Text(value))
+    if folder is not None:
+        table.add_row(where, Text(str(folder)))
+    Console(highlight=False).print(table)
+
+
+def _rows(result: Result) -> list[tuple[str, str]]:
+    def number(value: float | None, digits: int = 6) -> str:
+        return "-" if value is None else f"{value:.{digits}g}"
+
+    facts = result.summary()
+    problem = result.config["problem"]
+    walk = f", {facts['walk']} walk" if facts["walk"] else ""
+    noise = facts["mechanism"] or "no"
+    noise += f" ({facts['variant']})" if facts["variant"] else ""
+    rows = [
+        ("ran", f"{facts['algorithm']}, {problem['loss']} on {problem['data']}, {noise} mechanism"),
+        ("over", f"{facts['agents']} agents, {facts['graph']}{walk}"),
+        ("status", f"{facts['status']}. {facts['message']}"),
+        ("accuracy", number(facts["accuracy"], 4)),
+        ("objective", number(facts["objective"])),
+        ("relative error", number(facts["relative_error"], 4)),
+    ]
+    if facts["mechanism"] is not None:
+        claim = "" if result.private else ", a claim without a proof"
+        exact = number(facts["epsilon"]) if result.private else "none"
+        delta = f" at delta {number(facts['delta'])}" if facts["delta"] is not None else ""
+        rows.append(
+            ("epsilon", f"{exact} exact, {number(facts['epsilon_paper'])} by the paper's formula{claim}{delta}")
+        )
+    return [
+        *rows,
+        ("PLF", f"{facts['plf']} activations of the busiest agent"),
+        ("messages", f"{facts['messages']}, {facts['vectors']} vectors"),
+        ("guarantee", facts["guarantee"]),
+        ("seconds", number(facts["seconds"], 3)),
+    ]

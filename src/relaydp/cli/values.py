@@ -1,0 +1,194 @@
+"""What one setting may be: each function takes a value from a file or a flag and returns it, or says what to pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import AfterValidator
+
+from relaydp.errors import InputError, choose
+
+if TYPE_CHECKING:
+    from relaydp.problem import Problem
+
+MECHANISMS = ("gradient", "published", "none")
+VARIANTS = ("memoryless", "carried", "replace")
+STEPS = ("alpha", "beta", "gamma")
+# regularisers by name, with what each needs
+REGULARISERS = {
+    "none": (),
+    "l1": ("l1",),
+    "elastic-net": ("l1", "l2"),
+    "group-lasso": ("weight", "groups"),
+    "box": ("low", "high"),
+    "nonnegative": (),
+    "l2-ball": ("radius",),
+}
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def named(kind: str, names: Callable[[], Iterable[str]] | Iterable[str]) -> AfterValidator:
+    """One of `names`; a function of none is called when first needed, since some lists cost an import."""
+    return AfterValidator(lambda value: choose(kind, value, names() if callable(names) else names))
+
+
+def as_loss(value: str) -> str:
+    return choose("loss", value.replace("_", "-"), loss_functions())
+
+
+def loss_functions() -> dict[str, Callable[..., Problem]]:
+    from relaydp.problem import huber, least_squares, logistic, softmax
+
+    return {"logistic": logistic, "least-squares": least_squares, "softmax": softmax, "huber": huber}
+
+
+def all_algorithms() -> list[str]:
+    from relaydp.algorithm import algorithms
+
+    return algorithms()
+
+
+def all_walks() -> tuple[str, ...]:
+    from relaydp.graph import WALKS
+
+    return WALKS
+
+
+def as_epsilon(value: float) -> float:
+    from relaydp.privacy.accountant import check_epsilon
+
+    return check_epsilon(value)
+
+
+def as_delta(value: float) -> float:
+    from relaydp.privacy.accountant import check_delta
+
+    return check_delta(value)
+
+
+def as_source(value: str) -> str:
+    from relaydp.data import describe
+
+    if not (is_path("data", value) or Path(value).is_file()):
+        describe(value)  # raises, with the nearest name, if there is none such
+    return value
+
+
+def as_kind(value: str) -> str:
+    from relaydp.graph.topologies import NAMED
+
+    if not is_path("graph", value):
+        choose("graph", value.partition(":")[0].strip(), NAMED)
+    return value
+
+
+def as_names(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def as_agents(value: object) -> int | str | list[int]:
+    """A count, sizes (a list, or '120,80,256'), or a column's name."""
+    if isinstance(value, str) and re.fullmatch(r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", value):
+        sizes = [int(word) for word in value.split(",")]
+        value = sizes if len(sizes) > 1 else sizes[0]
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 2:
+        return value
+    if isinstance(value, list) and len(value) >= 2 and all(type(size) is int and size >= 0 for size in value):
+        return value
+    raise InputError(
+        f"agents={value!r} arrived; needed a count of 2 or more (8), sizes in row order (120,80,256), or the name of "
+        "the column that says whose a record is."
+    )
+
+
+def as_ranges(value: object) -> str | tuple[Any, Any]:
+    """'fit', 'fit-public', 'low,high', or [low, high] with numbers or lists of them."""
+    if isinstance(value, str) and "," in value:
+        try:
+            value = [float(word) for word in value.split(",")]
+        except ValueError:
+            raise InputError(f"ranges={value!r} arrived; needed low,high such as 0,255, fit, or fit-public.") from None
+    if isinstance(value, str):
+        return choose("way to get ranges (or low,high such as 0,255)", value, ("fit", "fit-public"))
+    if isinstance(value, list | tuple) and len(value) == 2:
+        low, high = value
+        if all(_number(end) or (isinstance(end, list) and end and all(map(_number, end))) for end in value):
+            return low, high
+    raise InputError(f"ranges={value!r} arrived; needed [low, high], numbers or a list of each, 'fit' or 'fit-public'.")
+
+
+def as_steps(value: object) -> str | dict[str, Any]:
+    """'tuned', 'paper', 'alpha=1,beta=0.05,gamma=0.1', or a table of those three."""
+    if isinstance(value, str) and "=" not in value:
+        return choose("steps (or alpha=..,beta=..,gamma=..)", value.strip(), ("tuned", "paper"))
+    given: dict[str, Any] = {}
+    if isinstance(value, str):
+        for part in value.split(","):
+            name, _, number = part.partition("=")
+            try:
+                given[name.strip()] = float(number)
+            except ValueError:
+                raise InputError(
+                    f"steps={value!r} arrived, where {part.strip()!r} is not name=number; needed "
+                    "alpha=..,beta=..,gamma=.. with a number each."
+                ) from None
+    elif isinstance(value, dict):
+        given = value
+    else:
+        raise InputError(f"steps={value!r} arrived; needed 'tuned', 'paper', or a table of alpha, beta and gamma.")
+    for name, part in given.items():
+        choose("step", name, STEPS)
+        several = name == "alpha" and isinstance(part, list) and part and all(map(_number, part))
+        if not (_number(part) or several):
+            raise InputError(f"step {name}={part!r} arrived; needed a number (alpha may also be a list, one an agent).")
+    lacking = [name for name in STEPS if name not in given]
+    if lacking:
+        raise InputError(f"steps={value!r} lack {', '.join(lacking)}; needed alpha, beta and gamma, or 'tuned'.")
+    return given
+
+
+def as_regulariser(value: object) -> dict[str, Any]:
+    """A table with a kind and what that kind needs."""
+    if not isinstance(value, dict) or "kind" not in value:
+        raise InputError(
+            f'regulariser={value!r} arrived; needed a table with a kind, such as {{kind = "elastic-net", l1 = 0.01, '
+            f"l2 = 0.1}}. Kinds: {', '.join(REGULARISERS)}."
+        )
+    kind = choose("regulariser", value["kind"], REGULARISERS)
+    needs = REGULARISERS[kind]
+    for name, part in value.items():
+        choose(f"key of regulariser {kind!r}", name, ("kind", *needs))
+        whole = isinstance(part, list) and all(type(group) is int for group in part)
+        if name != "kind" and not (whole if name == "groups" else _number(part)):
+            wanted = "a list of whole numbers, a group for each coefficient" if name == "groups" else "a number"
+            raise InputError(f"regulariser.{name}={part!r} arrived; needed {wanted}.")
+    lacking = [name for name in needs if name not in value]
+    if lacking:
+        raise InputError(f"regulariser {kind!r} lacks {', '.join(lacking)}; needed {', '.join(needs)}.")
+    return value
+
+
+def as_edges(value: object) -> list[tuple[int, int]]:
+    pairs = value if isinstance(value, list) else []
+    good = all(isinstance(pair, list) and len(pair) == 2 and all(type(end) is int for end in pair) for pair in pairs)
+    if not pairs or not good or not all(0 <= end < 2**31 for pair in pairs for end in pair):
+        raise InputError("edges must be pairs of agents numbered from 0, such as [[0, 1], [1, 2]].")
+    return [(pair[0], pair[1]) for pair in pairs]
+
+
+def is_path(section: str, value: str) -> bool:
+    if section == "graph":
+        from relaydp.graph.topologies import READERS
+
+        return Path(value).suffix.lower() in READERS
+    from relaydp.data.formats import file_kind
+
+    return "/" in value or file_kind(Path(value)) is not None
