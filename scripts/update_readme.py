@@ -1,0 +1,39 @@
+"""Run the demo and write its figure and its table into docs/demo.png and README.md (`make docs`)."""
+
+from pathlib import Path
+
+from relaydp.cli.demo import demo
+
+ROOT = Path(__file__).parent.parent
+START, END = "<!-- demo table -->\n", "<!-- end of demo table -->"
+
+
+def table(summary: dict) -> str:
+    """The demo's rows in Markdown."""
+    lines = [
+        "| | test accuracy | loss F | epsilon, exact | by the paper's formula | PLF | messages |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in summary["rows"]:
+        worst = f" (worst {row['accuracy_worst']:.4f})" if "accuracy_worst" in row else ""
+        epsilons = ["none" if row[k] is None else f"{row[k]:.3f}" for k in ("epsilon", "epsilon_paper")]
+        cells = [row["who"], f"{row['accuracy']:.4f}{worst}", f"{row['objective']:.4f}", *epsilons]
+        lines.append("| " + " | ".join([*cells, str(row["plf"]), str(row["messages"])]) + " |")
+    low, high = summary["accuracy_min"], summary["accuracy_max"]
+    lines.append(
+        f"\nOver {summary['seeds']} seeds the relay at epsilon 1 reaches {summary['accuracy_median']:.4f} "
+        f"(median; {low:.4f} to {high:.4f})."
+    )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    summary = demo(figure=ROOT / "docs" / "demo.png")
+    readme = ROOT / "README.md"
+    before, rest = readme.read_text().split(START)
+    after = rest.split(END)[1]
+    readme.write_text(f"{before}{START}{table(summary)}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()
