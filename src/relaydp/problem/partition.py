@@ -59,8 +59,8 @@ def even(agents: int) -> Splitter:
     def split(data: Records) -> Split:
         if agents > len(data):
             raise InputError(
-                f"{agents} agents arrived for {len(data)} records, so that some would hold no record; every agent needs "
-                "at least one. Use fewer agents."
+                f"{agents} agents arrived for {len(data)} records, so that some would hold no record; every agent "
+                "needs at least one. Use fewer agents."
             )
         sizes = np.full(agents, len(data) // agents) + (np.arange(agents) < len(data) % agents)
         return Split(np.arange(len(data)), sizes, _numbered(agents))
