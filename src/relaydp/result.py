@@ -110,6 +110,7 @@ class Result:
     hops: int
     messages: int
     vectors: int
+    messages_paper: int  # as the paper's own table counts
     ledger: Ledger | None
     steps: Any
     trace: Trace | None
@@ -177,6 +178,7 @@ class Result:
             "hops": self.hops,
             "messages": self.messages,
             "vectors": self.vectors,
+            "messages_paper": self.messages_paper,
             "epsilon": plain(self.epsilon),
             "epsilon_paper": plain(self.epsilon_paper),
             "delta": plain(self.delta),
@@ -298,6 +300,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
             hops=summary["hops"],
             messages=summary["messages"],
             vectors=summary["vectors"],
+            messages_paper=summary["messages_paper"],
             ledger=Ledger.from_json(json.loads(ledger.read_text())) if ledger.exists() else None,
             steps=steps,
             trace=Trace.from_csv(path / "trace.csv") if (path / "trace.csv").exists() else None,

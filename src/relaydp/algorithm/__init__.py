@@ -1,7 +1,7 @@
 """Algorithms: one file each, pure init and step, found here by name."""
 
 from relaydp.algorithm.afbs import AFBS
-from relaydp.algorithm.base import Algorithm, Baton, Sent, Setting, Turn
+from relaydp.algorithm.base import Algorithm, Baton, Setting, Turn
 from relaydp.algorithm.recal import RECAL
 from relaydp.algorithm.steps import RecalSteps
 from relaydp.algorithm.tune import Noise
@@ -25,7 +25,6 @@ __all__ = [
     "Baton",
     "Noise",
     "RecalSteps",
-    "Sent",
     "Setting",
     "Turn",
     "algorithms",

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Algorithm, Sent, Setting, Turn
+from relaydp.algorithm.base import Algorithm, Setting, Turn
 from relaydp.algorithm.steps import RecalSteps, choose_steps
 
 
@@ -32,26 +31,25 @@ def init(setting: Setting, steps: RecalSteps, x0: Float[Array, " dim"]) -> AfbsS
     return AfbsState(everyone, jnp.zeros_like(everyone), x0)
 
 
-def step(setting: Setting, steps: RecalSteps, state: AfbsState, turn: Turn) -> tuple[AfbsState, Sent]:
+class Half(NamedTuple):
+    half: Float[Array, "agents dim"]
+
+
+def step(setting: Setting, steps: RecalSteps, state: AfbsState, turn: Turn) -> tuple[AfbsState, Half]:
     """Let all agents act once.
 
-    Leaves agent i: l_half_i, to the coordinator. Private when `setting.gradient` is: l_half_i is made of earlier
+    Leaves agent i: l_half_i, to the coordinator. Private when `setting.gradients` is: l_half_i is made of earlier
     gradients that went through it, and of x.
     """
-    everyone = jnp.arange(setting.agents, dtype=jnp.int32)
     half = state.price + steps.beta * (state.x[None, :] - state.y)  # (1)
-    new = setting.when(turn.acts, lambda: _act(setting, steps, state, turn, everyone, half), lambda: state)
-    return new, Sent(everyone, jnp.full_like(everyone, -1), half)
 
+    def act() -> AfbsState:
+        new_x = setting.prox(state.x - steps.gamma * jnp.sum(half, axis=0), steps.gamma)  # (2)
+        slopes = setting.gradients(state.y, turn.scale, turn.key) / setting.agents - half  # f_i / n
+        new_y = state.y - steps.alpha[:, None] * slopes  # (3)
+        return AfbsState(new_y, state.price + steps.beta * (new_x[None, :] - new_y), new_x)  # (4)
 
-def _act(setting: Setting, steps: RecalSteps, state: AfbsState, turn: Turn, everyone: Array, half: Array) -> AfbsState:
-    new_x = setting.prox(state.x - steps.gamma * jnp.sum(half, axis=0), steps.gamma)  # (2)
-    keys = jax.vmap(lambda i: jax.random.fold_in(turn.key, i))(everyone)
-    # one agent after the other: each reads its own records once, and memory stays that of one agent
-    gradients = jax.lax.map(lambda args: setting.gradient(*args), (everyone, state.y, turn.scale, keys))
-    new_y = state.y - steps.alpha[:, None] * (gradients - half)  # (3)
-    new_price = state.price + steps.beta * (new_x[None, :] - new_y)  # (4)
-    return AfbsState(new_y, new_price, new_x)
+    return setting.when(jnp.any(turn.acts), act, lambda: state), Half(half)
 
 
 AFBS = Algorithm(
@@ -63,5 +61,5 @@ AFBS = Algorithm(
     answer=lambda state: state.x,
     choose_steps=choose_steps,
     mechanisms=("gradient",),
-    vectors=1,
+    links="star",
 )

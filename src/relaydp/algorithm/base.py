@@ -1,11 +1,12 @@
-"""What an algorithm is: pure `init` and `step`, and the few facts the engine needs to run and charge it.
+"""What an algorithm is: pure `init` and `step`, and the few facts the engine needs to run, count and charge it.
 
     init(setting, steps, x0)          -> State
-    step(setting, steps, state, turn) -> (State, Sent)
+    step(setting, steps, state, turn) -> (State, payload)
 
-`Setting` holds all an algorithm may touch. Data is behind one door, `setting.gradient`; what comes out of it is already
-private when the run is. `Turn` is public: who acts, who is next, how much noise. `Sent` is what leaves the agent, and
-the only thing that the accountant charges for, the network carries and an attacker sees.
+`Setting` holds all an algorithm may touch. Data is behind doors: `gradient` and `gradients` are already private when
+the run is; `argmin` and `argmins` are exact, and open in runs without the sound mechanism only. `Turn` is public: who
+acts, who is next, how much noise. The payload is what leaves the agents, and the only thing that the network carries and
+an attacker sees.
 """
 
 from __future__ import annotations
@@ -16,44 +17,48 @@ from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from relaydp.graph import Network
+
+Vector = Float[Array, " dim"]
+Everyone = Float[Array, "agents dim"]
+
 
 class Turn(NamedTuple):
-    """One hop of the relay (or one round of a synchronous method), drawn up before the run from public facts."""
+    """One hop of a relay, or one round of a synchronous method, drawn up before the run from public facts."""
 
     hop: Int[Array, ""]
     holder: Int[Array, ""]  # i, who has the baton; a round ignores it
-    receiver: Int[Array, ""]  # who gets it next
-    acts: Bool[Array, ""]  # False: pass the baton on without touching data
-    scale: Float[Array, " ..."]  # noise of this activation; a round has one an agent
+    receiver: Int[Array, ""]  # who gets it next; a round ignores it
+    acts: Bool[Array, " ..."]  # whether the holder touches data; in a round, which agents do (agents,)
+    scale: Float[Array, " ..."]  # noise of this activation; in a round, one an agent
     key: PRNGKeyArray
 
 
-class Sent(NamedTuple):
-    """What leaves an agent in one step."""
-
-    sender: Int[Array, " ..."]
-    receiver: Int[Array, " ..."]
-    payload: Any
-
-
 class Baton(NamedTuple):
-    """The pair (u, x) that a relay passes on; `u` is the sum of the agents' prices l_i (plus noise, if published)."""
+    """The pair (u, x) that RECAL passes on; `u` is the sum of the agents' prices l_i (plus noise, if published)."""
 
-    u: Float[Array, " dim"]
-    x: Float[Array, " dim"]
+    u: Vector
+    x: Vector
 
 
 class Setting(NamedTuple):
-    """All that a step may use besides its own state."""
+    """All that a step may use besides its own state. f_i is agent i's mean loss plus the ridge; F = mean_i f_i + r."""
 
     agents: int
-    gradient: Callable[[Int[Array, ""], Float[Array, " dim"], Float[Array, ""], PRNGKeyArray], Float[Array, " dim"]]
-    """(i, y, scale, key) -> grad (f_i / n)(y), privatised with noise of that scale: the door to agent i's records."""
-    prox: Callable[[Float[Array, " dim"], Float[Array, ""]], Float[Array, " dim"]]
+    gradient: Callable[[Int[Array, ""], Vector, Float[Array, ""], PRNGKeyArray], Vector]
+    """(i, y, scale, key) -> grad f_i(y), privatised with noise of that scale: the door to agent i's records."""
+    gradients: Callable[[Everyone, Float[Array, " agents"], PRNGKeyArray], Everyone]
+    """(ys, scales, key) -> every agent's grad f_i(y_i), each privatised: the same door for all at once."""
+    argmin: Callable[[Int[Array, ""], Vector, Float[Array, ""], Vector, bool], Vector]
+    """(i, p, kappa, v, with_r) -> argmin f_i(x) + [r(x)] + <p, x> + kappa/2 ||x - v||^2, exactly."""
+    argmins: Callable[[Everyone, Float[Array, " agents"], Everyone, bool], Everyone]
+    """The same for every agent at once."""
+    prox: Callable[[Vector, Any], Vector]
     """(v, t) -> prox_{t r}(v)."""
     when: Callable[[Bool[Array, ""], Callable[[], Any], Callable[[], Any]], Any]
     """(acts, act, relay) -> one or the other. A single run never evaluates `act` where it does not act; a batch of runs
     that differ in it evaluates both and keeps one."""
+    network: Network = Network()
     variant: str | None = None  # of the published mechanism; None when noise, if any, is on the gradient
 
 
@@ -65,8 +70,20 @@ class Algorithm:
     title: str
     kind: Literal["relay", "rounds"]
     init: Callable[..., Any]
-    step: Callable[..., tuple[Any, Sent]]
-    answer: Callable[[Any], Float[Array, " dim"]]  # state -> the model
-    choose_steps: Callable[..., Any]  # (asked, facts, ...) -> the steps, checked
+    step: Callable[..., tuple[Any, Any]]
+    answer: Callable[[Any], Vector]  # state -> the model
+    choose_steps: Callable[
+        ..., tuple[Any, int]
+    ]  # (asked, facts, graph, walk, activations, noise) -> steps, activations
     mechanisms: tuple[str, ...]
-    vectors: int  # vectors of length dim in one message
+    links: Literal["hop", "pushes", "neighbours", "slots", "star"]
+    """Who gets a payload: the next holder; the holder's neighbours, one slot each; all neighbours of each agent, the
+    same vector or one a slot; a coordinator."""
+    vectors: int = 1  # vectors of length dim in one message
+    exchanges: int = 1  # times the links are used in one step
+    paper_factor: int = 1  # what the paper's own table multiplies link uses by
+    needs: tuple[str, ...] = ()  # parts of Network
+    takes_r: bool = True  # whether a nonsmooth r is covered
+    data: Literal["gradient", "argmin"] = "gradient"  # how data enters; an argmin has no sound gradient mechanism
+    claim: Callable[..., Any] | None = None
+    """(facts, steps, graph) -> the one-step sensitivity that the `published` account charges, (agents,)."""

@@ -18,10 +18,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Algorithm, Baton, Sent, Setting, Turn
+from relaydp.algorithm.base import Algorithm, Baton, Setting, Turn
 from relaydp.algorithm.steps import RecalSteps, choose_steps
+from relaydp.graph import Graph
+from relaydp.problem import Facts
 
 
 class RecalState(NamedTuple):
@@ -39,7 +42,7 @@ def init(setting: Setting, steps: RecalSteps, x0: Float[Array, " dim"]) -> Recal
     return RecalState(everyone, zeros, Baton(zeros[0], x0), hidden)
 
 
-def step(setting: Setting, steps: RecalSteps, state: RecalState, turn: Turn) -> tuple[RecalState, Sent]:
+def step(setting: Setting, steps: RecalSteps, state: RecalState, turn: Turn) -> tuple[RecalState, Baton]:
     """Let the holder act alone and pass the baton on; or, when its plan is spent, only pass it on.
 
     Leaves agent i: the new (u, x), once, to one neighbour. Never y_i or l_i.
@@ -54,7 +57,7 @@ def step(setting: Setting, steps: RecalSteps, state: RecalState, turn: Turn) -> 
         scale = turn.scale if setting.variant is None else jnp.zeros_like(turn.scale)
         pull = steps.beta * (x - y)  # (1), l_half - l_i
         new_x = setting.prox(x - steps.gamma * (u + pull), steps.gamma)  # (2)
-        slope = setting.gradient(i, y, scale, turn.key) - (price + pull)
+        slope = setting.gradient(i, y, scale, turn.key) / setting.agents - (price + pull)  # f_i / n
         new_y = y - steps.alpha[i] * slope  # (3)
         change = steps.beta * (new_x - new_y)  # (4), l_i+ - l_i
         return new_x, new_y, price + change, change
@@ -65,7 +68,7 @@ def step(setting: Setting, steps: RecalSteps, state: RecalState, turn: Turn) -> 
     new_x, new_y, new_price, change = setting.when(turn.acts, act, relay)
     new_u, hidden = _pass_on(setting, state, turn, change)  # (5)
     new = RecalState(state.y.at[i].set(new_y), state.price.at[i].set(new_price), Baton(new_u, new_x), hidden)
-    return new, Sent(turn.holder, turn.receiver, new.baton)
+    return new, new.baton
 
 
 def _pass_on(setting: Setting, state: RecalState, turn: Turn, change: Array) -> tuple[Array, Any]:
@@ -88,6 +91,11 @@ def _pass_on(setting: Setting, state: RecalState, turn: Turn, change: Array) -> 
     return jnp.where(turn.acts, sent, u), hidden
 
 
+def claimed_sensitivity(facts: Facts, steps: RecalSteps, graph: Graph) -> np.ndarray:
+    """The paper's 4 alpha beta c, with alpha = max_i alpha_i and c of f_i/n: one step, all state held equal."""
+    return np.full(facts.agents, 4.0 * float(np.max(steps.alpha)) * float(steps.beta) * facts.clip / facts.agents)
+
+
 RECAL = Algorithm(
     name="recal",
     title="RECAL (relay)",
@@ -97,5 +105,7 @@ RECAL = Algorithm(
     answer=lambda state: state.baton.x,
     choose_steps=choose_steps,
     mechanisms=("gradient", "published"),
+    links="hop",
     vectors=2,
+    claim=claimed_sensitivity,
 )

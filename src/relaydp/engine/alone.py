@@ -90,15 +90,12 @@ def _choose(facts: Facts, noise: Noise | None, activations: int | None) -> tuple
 
 @jax.jit
 def _descend(silos: Silos, terms: Terms, clip: Array | None, t: Array, scales: Array, key: Array) -> Array:
-    setting = open_door(silos, terms, clip, None)
-    everyone = jnp.arange(setting.agents, dtype=jnp.int32)
+    setting = open_door(silos, terms, clip)
 
     def one(xs: Array, inputs: tuple[Array, Array]) -> tuple[Array, None]:
         number, scale = inputs
-        keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(key, number), i))(everyone)
-        # the door gives the gradient of f_i/n; alone, an agent minimises f_i + r
-        grads = setting.agents * jax.lax.map(lambda args: setting.gradient(*args), (everyone, xs, scale, keys))
-        return jax.vmap(setting.prox, in_axes=(0, None))(xs - t * grads, t), None
+        slopes = setting.gradients(xs, scale, jax.random.fold_in(key, number))
+        return jax.vmap(setting.prox, in_axes=(0, None))(xs - t * slopes, t), None
 
     start = jnp.zeros((setting.agents, _dim(silos)))
     return jax.lax.scan(one, start, (jnp.arange(scales.shape[0]), scales))[0]

@@ -1,9 +1,11 @@
 """The door: the one place where an algorithm's question meets the records, and where the noise is added.
 
-    g~ = [ (1/m_i) sum_j clip_c( grad loss_ij(y) ) + N(0, s^2 I) + l2 y ] / n
+    g~_i(y) = (1/m_i) sum_j clip_c( grad loss_ij(y) ) + N(0, s^2 I) + l2 y
 
-in the f_i/n form. Everything an algorithm does with g~ is post-processing. Without a mechanism nothing is clipped and
-s = 0.
+Everything an algorithm does with g~ is post-processing. Without a mechanism nothing is clipped and s = 0.
+
+The exact door, argmin f_i(x) + [r(x)] + <p, x> + kappa/2 ||x - v||^2, has no noise and opens only in runs without the
+sound mechanism: a plan for a private run of an algorithm that needs it is refused before it starts.
 """
 
 from __future__ import annotations
@@ -16,9 +18,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from relaydp.algorithm import Setting
+from relaydp.errors import PrivacyError
+from relaydp.graph import Network
 from relaydp.privacy.mechanism import release
 from relaydp.problem import Silos
 from relaydp.problem.problem import Terms
+
+NO_NETWORK = Network()
+INNER_STEPS = 2000  # of the exact argmin; it stops long before at rounding
+INNER_TOLERANCE = 1e-15
 
 
 def _both(acts: Array, act: Callable[[], Any], relay: Callable[[], Any]) -> Any:
@@ -27,18 +35,82 @@ def _both(acts: Array, act: Callable[[], Any], relay: Callable[[], Any]) -> Any:
 
 
 def open_door(
-    silos: Silos, terms: Terms, clip: Float[Array, ""] | None, variant: str | None, batched: bool = False
+    silos: Silos,
+    terms: Terms,
+    clip: Float[Array, ""] | None,
+    network: Network = NO_NETWORK,
+    variant: str | None = None,
+    batched: bool = False,
+    smoothness: Float[Array, " agents"] | None = None,
 ) -> Setting:
-    """All that a step may use: the privatised gradient and the prox, and nothing else of the problem."""
+    """All that a step may use: the doors and the prox, and nothing else of the problem.
+
+    `smoothness` (the L_i) opens the exact door.
+    """
     agents = silos.size.shape[0]
 
     def gradient(
         i: Int[Array, ""], y: Float[Array, " dim"], scale: Float[Array, ""], key: PRNGKeyArray
     ) -> Float[Array, " dim"]:
-        noisy = release(silos.gradient(i, y, clip), scale, key)
-        return (noisy + terms.ridge_gradient(y)) / agents
+        return release(silos.gradient(i, y, clip), scale, key) + terms.ridge_gradient(y)
 
-    def prox(v: Float[Array, " dim"], t: Float[Array, ""]) -> Float[Array, " dim"]:
-        return terms.prox(v, t)  # gamma n (r/n) = gamma r
+    def gradients(
+        ys: Float[Array, "agents dim"], scales: Float[Array, " agents"], key: PRNGKeyArray
+    ) -> Float[Array, "agents dim"]:
+        noisy = release(silos.gradients(ys, clip), scales[:, None], key)
+        return noisy + jax.vmap(terms.ridge_gradient)(ys)
 
-    return Setting(agents, gradient, prox, _both if batched else jax.lax.cond, variant)
+    def argmin(
+        i: Int[Array, ""], p: Float[Array, " dim"], kappa: Float[Array, ""], v: Float[Array, " dim"], with_r: bool
+    ) -> Float[Array, " dim"]:
+        L = _exact(smoothness)[i]
+
+        def slope(x: Array) -> Array:
+            return silos.gradient(i, x, None) + terms.ridge_gradient(x) + p + kappa * (x - v)
+
+        return _accelerate(slope, terms.prox if with_r else None, v, L + kappa, terms.l2 + kappa)
+
+    def argmins(
+        p: Float[Array, "agents dim"], kappa: Float[Array, " agents"], v: Float[Array, "agents dim"], with_r: bool
+    ) -> Float[Array, "agents dim"]:
+        L = _exact(smoothness)
+
+        def slope(xs: Array) -> Array:
+            ridge = jax.vmap(terms.ridge_gradient)(xs)
+            return silos.gradients(xs, None) + ridge + p + kappa[:, None] * (xs - v)
+
+        prox = jax.vmap(terms.prox) if with_r else None
+        return _accelerate(slope, prox, v, L + kappa, terms.l2 + kappa)
+
+    when = _both if batched else jax.lax.cond
+    return Setting(agents, gradient, gradients, argmin, argmins, terms.prox, when, network, variant)
+
+
+def _exact(smoothness: Array | None) -> Array:
+    if smoothness is None:
+        raise PrivacyError("the exact door is closed in a private run; use the algorithm's linearised form.")
+    return smoothness
+
+
+def _accelerate(slope: Callable[[Array], Array], prox: Any, start: Array, L: Array, mu: Array) -> Array:
+    """Minimise a strongly convex function to rounding: constant momentum (Nesterov 2004), one row a problem.
+
+    (1)  x+ = prox_{r/L}( z - slope(z)/L )        (2)  z+ = x+ + w (x+ - x),  w = (1 - s)/(1 + s),  s = sqrt(mu/L)
+    """
+    root = jnp.sqrt(mu / L)
+    weight = ((1.0 - root) / (1.0 + root))[..., None]
+    t = 1.0 / L
+
+    def going(carry: tuple[Array, Array, Array, Array]) -> Array:
+        _, _, change, count = carry
+        return (change > INNER_TOLERANCE) & (count < INNER_STEPS)
+
+    def body(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        x, z, _, count = carry
+        new = z - t[..., None] * slope(z)
+        new = new if prox is None else prox(new, t)  # (1)
+        size = jnp.maximum(jnp.max(jnp.abs(new)), 1e-300)
+        return new, new + weight * (new - x), jnp.max(jnp.abs(new - x)) / size, count + 1  # (2)
+
+    first = (start, start, jnp.asarray(jnp.inf, start.dtype), jnp.zeros((), jnp.int32))
+    return jax.lax.while_loop(going, body, first)[0]

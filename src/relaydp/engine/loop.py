@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from relaydp.algorithm import Algorithm, Turn
+from relaydp.algorithm import Algorithm, Setting, Turn
 from relaydp.engine.door import open_door
 from relaydp.engine.plan import Plan
 from relaydp.engine.progress import Progress
+from relaydp.graph import Graph, Network, Route, network_of
 from relaydp.problem import Problem, Silos
 from relaydp.problem.problem import Terms
 
@@ -36,25 +37,48 @@ class Outcome(NamedTuple):
     status: str
 
 
+class World(NamedTuple):
+    """What compiled code is given of a problem and a graph, as arrays."""
+
+    silos: Silos
+    terms: Terms
+    clip: Array | None
+    network: Network
+    smoothness: Array | None  # L_i, where the exact door is open
+
+    def setting(self, variant: str | None, batched: bool = False) -> Setting:
+        silos, terms, clip, network, smoothness = self
+        return open_door(silos, terms, clip, network, variant, batched, smoothness)
+
+
+def world_of(problem: Problem, graph: Graph, plan: Plan) -> World:
+    exact = plan.algorithm.data == "argmin" and not plan.private
+    return World(
+        silos=problem.working_silos,
+        terms=problem.terms,
+        clip=None if plan.clip is None else jnp.asarray(plan.clip),
+        network=network_of(graph, plan.algorithm.needs),
+        smoothness=jnp.asarray(plan.facts.smoothness) if exact else None,
+    )
+
+
 def scan_turns(
     algorithm: Algorithm,
     variant: str | None,
     keep: bool,
-    silos: Silos,
-    terms: Terms,
-    clip: Array | None,
+    world: World,
     steps: Any,
     key: Array,
     state: Any,
     turns: Turn,  # every leaf (stretches, stride, ...); key is None: it is made here, hop by hop
     batched: bool = False,
 ) -> tuple[Any, tuple[Array, Any]]:
-    setting = open_door(silos, terms, clip, variant, batched)
+    setting = world.setting(variant, batched)
 
     def hop(state: Any, turn: Turn) -> tuple[Any, Any]:
         turn = turn._replace(key=jax.random.fold_in(key, turn.hop))
-        state, sent = algorithm.step(setting, steps, state, turn)
-        return state, sent.payload if keep else None
+        state, payload = algorithm.step(setting, steps, state, turn)
+        return state, payload if keep else None
 
     def stretch(state: Any, turns: Turn) -> tuple[Any, tuple[Array, Any]]:
         state, payloads = jax.lax.scan(hop, state, turns)
@@ -63,14 +87,13 @@ def scan_turns(
     return jax.lax.scan(stretch, state, turns)
 
 
-STATIC = (0, 1, 2)
-advance = partial(jax.jit, static_argnums=STATIC, donate_argnums=(8,))(scan_turns)
+advance = partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(6,))(scan_turns)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def begin(algorithm: Algorithm, variant: str | None, silos: Silos, terms: Terms, steps: Any, x0: Array) -> Any:
-    """The state before the first hop. It sees the number of agents and no record."""
-    return algorithm.init(open_door(silos, terms, None, variant), steps, x0)
+def begin(algorithm: Algorithm, variant: str | None, world: World, steps: Any, x0: Array) -> Any:
+    """The state before the first hop. An algorithm's init asks the doors nothing, so that nothing is uncharged."""
+    return algorithm.init(world.setting(variant), steps, x0)
 
 
 def stride_for(plan: Plan) -> int:
@@ -81,15 +104,19 @@ def stride_for(plan: Plan) -> int:
 
 def turns_of(plan: Plan, hops: int) -> Turn:
     """The plan's turns as arrays over hops, filled up to `hops` with turns in which nobody acts."""
-    fill = hops - len(plan.route)
-    scales = plan.hop_scales()
-    way = plan.route
+    way, fill = plan.route, hops - len(plan.route)
+    nobody = np.zeros(len(way), np.int32)
+    holder, receiver = (way.holder, way.receiver) if isinstance(way, Route) else (nobody, nobody)
+
+    def padded(part: np.ndarray) -> np.ndarray:
+        return np.concatenate([part, np.zeros((fill, *part.shape[1:]), part.dtype)])
+
     parts: dict[str, Any] = dict(
         hop=np.arange(hops, dtype=np.int32),
-        holder=np.concatenate([np.maximum(way.holder, 0), np.zeros(fill, np.int32)]),
-        receiver=np.concatenate([np.maximum(way.receiver, 0), np.zeros(fill, np.int32)]),
-        acts=np.concatenate([way.acts, np.zeros(fill, bool)]),
-        scale=np.concatenate([scales, np.zeros((fill, *scales.shape[1:]))]),
+        holder=padded(holder),
+        receiver=padded(receiver),
+        acts=padded(way.acts),
+        scale=padded(plan.hop_scales()),
         key=None,
     )
     return Turn(**parts)
@@ -101,25 +128,28 @@ def public_radius(problem: Problem) -> float:
 
 
 def run(
-    problem: Problem, plan: Plan, x0: np.ndarray, key: Array, keep: bool, progress: Progress | None = None
+    problem: Problem,
+    graph: Graph,
+    plan: Plan,
+    x0: np.ndarray,
+    key: Array,
+    keep: bool,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Follow the plan to its end, to an interrupt, or until the baton grows without bound."""
-    silos, terms = problem.working_silos, problem.terms
-    clip = None if plan.clip is None else jnp.asarray(plan.clip)
+    world = world_of(problem, graph, plan)
     stride, total = stride_for(plan), len(plan.route)
     chunk = BLOCKS * stride
     chunks = -(-total // chunk)
     turns = jax.tree.map(lambda a: a.reshape(chunks, BLOCKS, stride, *a.shape[1:]), turns_of(plan, chunks * chunk))
-    state = begin(plan.algorithm, plan.variant, silos, terms, plan.steps, jnp.asarray(x0))
+    state = begin(plan.algorithm, plan.variant, world, plan.steps, jnp.asarray(x0))
     limit = GROWTH * (public_radius(problem) + float(np.linalg.norm(x0)))
     points, sent, status = [], [], "finished"
     done = 0
     try:
         for c in range(chunks):
             part = jax.tree.map(lambda a, c=c: a[c], turns)
-            state, (xs, payloads) = advance(
-                plan.algorithm, plan.variant, keep, silos, terms, clip, plan.steps, key, state, part
-            )
+            state, (xs, payloads) = advance(plan.algorithm, plan.variant, keep, world, plan.steps, key, state, part)
             points.append(np.asarray(xs))
             sent.append(jax.tree.map(lambda a: np.asarray(a).reshape(chunk, *a.shape[2:]), payloads))
             done += 1

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from relaydp.algorithm import Algorithm, Noise, find_algorithm
 from relaydp.errors import InputError, PrivacyError, choose
-from relaydp.graph import WALKS, Graph, Route, route
+from relaydp.graph import WALKS, Graph, Rounds, Route, rounds, route
 from relaydp.privacy import (
     Budget,
     Ledger,
     gaussian_scale,
     geometric,
-    published_first_scale,
     published_scales,
 )
 from relaydp.problem import Facts, Problem
@@ -30,6 +30,14 @@ MECHANISMS = ("gradient", "published")
 VARIANTS = ("memoryless", "carried", "replace")
 AUTO = "auto"
 MARGIN = 1e-11  # of rho left unspent, so that rounding never carries epsilon past the budget
+
+
+class Tally(NamedTuple):
+    """Index k: after k hops."""
+
+    plf: np.ndarray
+    messages: np.ndarray  # link uses
+    rho: np.ndarray  # the most that any agent has spent, by the mechanism's own account
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +52,8 @@ class Plan:
     facts: Facts
     steps: Any
     activations: int
-    route: Route
+    route: Route | Rounds
+    degree: np.ndarray  # (agents,) number of neighbours
     scales: np.ndarray  # (activations, agents): noise of each agent's t-th release, on the mean gradient (or on u)
     sensitivity: np.ndarray  # (agents,) what one record can move of what is noised, by this mechanism's own account
     start: int
@@ -62,21 +71,40 @@ class Plan:
 
     def hop_scales(self) -> np.ndarray:
         """The noise of every hop: (hops,) for a relay, (rounds, agents) for rounds."""
-        if self.algorithm.kind == "rounds":
-            return self.scales
         t = np.minimum(self.route.activation, self.activations - 1)
+        if isinstance(self.route, Rounds):
+            return np.where(self.route.acts, np.take_along_axis(self.scales, t, axis=0), 0.0)
         return np.where(self.route.acts, self.scales[t, self.route.holder], 0.0)
 
     def releases(self, hops: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(agent, hop, sensitivity, scale) of the releases in the first `hops` hops."""
         until = len(self.route) if hops is None else min(hops, len(self.route))
-        if self.algorithm.kind == "rounds":
-            agents = self.facts.agents
-            who, when = np.tile(np.arange(agents), until), np.repeat(np.arange(until), agents)
-            return who, when, self.sensitivity[who], self.scales[:until].ravel()
+        scales = self.hop_scales()
+        if isinstance(self.route, Rounds):
+            when, who = np.nonzero(self.route.acts[:until])
+            return who, when, self.sensitivity[who], scales[when, who]
         when = np.flatnonzero(self.route.acts[:until])
         who = self.route.holder[when]
-        return who, when, self.sensitivity[who], self.hop_scales()[when]
+        return who, when, self.sensitivity[who], scales[when]
+
+    @cached_property
+    def tally(self) -> Tally:
+        """What had happened after each number of hops."""
+        way, kind = self.route, self.algorithm
+        if isinstance(way, Rounds):
+            plf = np.cumsum(way.acts, axis=0).max(axis=1)
+            weight = np.full(len(self.degree), 2) if kind.links == "star" else self.degree  # up and down; each edge
+            uses = way.acts @ weight * kind.exchanges
+        else:
+            plf = np.maximum.accumulate(np.where(way.acts, way.activation + 1, 0))
+            moves = (way.holder != way.receiver).astype(np.int64)
+            uses = np.where(way.acts, self.degree[way.holder], moves) if kind.links == "pushes" else moves
+        plf, uses = (np.concatenate([[0], column]) for column in (plf, np.cumsum(uses)))
+        if self.ledger is None:
+            return Tally(plf, uses, np.where(plf > 0, np.inf, 0.0))
+        each = self.sensitivity[None, :] ** 2 / (2.0 * self.scales**2)
+        spent = np.concatenate([[0.0], np.cumsum(each, axis=0).max(axis=1)])
+        return Tally(plf, uses, spent[plf])
 
     def charged(self, hops: int) -> Ledger | None:
         """The ledger after the first `hops` hops."""
@@ -145,12 +173,9 @@ def make_plan(
     wanted = Noise(budget.rho) if public and budget is not None else None
     path = walk if method.kind == "relay" else "all"
     chosen, T = method.choose_steps(steps, facts, graph, path, activations, wanted)
-    if method.kind == "rounds":
-        way = _rounds(T)
-    else:
-        way = route(graph, walk, T, key=key, start=start, rule="plan" if public else "plf")
+    way = lay_out(method, chosen, T, graph, walk, key, start, public)
     R = 1.0 if ratio is None else float(ratio)
-    scales, sensitivity, ledger = _price(kind, budget, noise, facts, chosen, T, R)
+    scales, sensitivity, ledger = _price(kind, budget, noise, facts, method, chosen, graph, T, R)
     plan = Plan(
         algorithm=method,
         mechanism=kind,
@@ -161,6 +186,7 @@ def make_plan(
         steps=chosen,
         activations=T,
         route=way,
+        degree=np.asarray(graph.degree),
         scales=scales,
         sensitivity=sensitivity,
         start=start,
@@ -180,15 +206,25 @@ def _check_count(activations: int | None) -> None:
         raise InputError(f"activations={activations!r}; needed a whole number, 1 or more: the PLF.")
 
 
-def _rounds(activations: int) -> Route:
-    """A synchronous method's itinerary: one row a round, everybody acts."""
-    rows = np.arange(activations, dtype=np.int32)
-    nobody = np.full(activations, -1, np.int32)
-    return Route(nobody, nobody.copy(), np.ones(activations, bool), rows)
+def lay_out(
+    method: Algorithm, steps: Any, T: int, graph: Graph, walk: str, key: jax.Array, start: int, private: bool
+) -> Route | Rounds:
+    """Who acts when: a walk, or rounds."""
+    if method.kind == "rounds":
+        return rounds(graph.agents, T, probability=getattr(steps, "probability", 1.0), key=key)
+    return route(graph, walk, T, key=key, start=start, rule="plan" if private else "plf")
 
 
 def _price(
-    kind: str | None, budget: Budget | None, noise: float | None, facts: Facts, steps: Any, T: int, R: float
+    kind: str | None,
+    budget: Budget | None,
+    noise: float | None,
+    facts: Facts,
+    method: Algorithm,
+    steps: Any,
+    graph: Graph,
+    T: int,
+    R: float,
 ) -> tuple[np.ndarray, np.ndarray, Ledger | None]:
     """Noise scales (activations, agents), sensitivities (agents,), and an empty ledger with the limit."""
     agents = facts.agents
@@ -201,16 +237,18 @@ def _price(
         sensitivity = 2.0 * facts.clip / facts.sizes
         shares = geometric(budget.rho * (1.0 - MARGIN), T, R)
         return gaussian_scale(sensitivity[None, :], shares[:, None]), sensitivity, Ledger(agents, budget.rho)
-    # published: theorem 4 with alpha = max_i alpha_i and c of f_i/n, the paper's one-step sensitivity 4 alpha beta c
-    alpha, beta, c = float(np.max(steps.alpha)), float(steps.beta), facts.clip / agents
+    # published: rho_t = D^2 / (2 s_t^2) with the paper's own one-step sensitivity D and s_t^2 = s_1^2 / R^(t-1); for
+    # RECAL's D = 4 alpha beta c that is theorem 4. One s_1 for all agents, as the largest D wants it.
+    assert method.claim is not None
+    sensitivity = np.asarray(method.claim(facts, steps, graph), dtype=np.float64)
     if noise is None:
         assert budget is not None
-        first = published_first_scale(budget.rho_paper, T, R, alpha=alpha, beta=beta, c=c)
+        shares = geometric(budget.rho_paper, T, R)
+        first = float(gaussian_scale(sensitivity.max(), shares[0]))
     else:
         if not (math.isfinite(noise) and noise >= 0):
             raise InputError(f"noise={noise!r}; needed a finite number >= 0: the published mechanism's s_1.")
         first = float(noise)
-    sensitivity = np.full(agents, 4.0 * alpha * beta * c)
     if first == 0.0:
         return np.zeros((T, agents)), sensitivity, None
     scales = np.tile(published_scales(first, T, R)[:, None], (1, agents))

@@ -15,7 +15,7 @@ from relaydp.engine.plan import AUTO, Plan, make_plan
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError
-from relaydp.graph import Graph
+from relaydp.graph import Graph, Route
 from relaydp.privacy import Budget
 from relaydp.problem import Problem, minimise
 from relaydp.result import Result, Trace, Transcript, versions
@@ -91,12 +91,13 @@ def solve(
     first = _start(problem, x0)
     _check_memory(plan, problem.dim, transcript)
     with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
-        outcome = run(problem, plan, first, noise_key, transcript, report)
+        outcome = run(problem, graph, plan, first, noise_key, transcript, report)
     best = minimise(problem) if reference else None
     history = make_trace(problem, plan, first, outcome.at, outcome.points, best) if trace else None
     status, sentence = _verdict(problem, plan, outcome, history)
     if best is not None and np.linalg.norm(best.x) <= TINY:
         sentence += " The minimiser is x* = 0 here, so relative error has no meaning: lower l1."
+    messages = int(plan.tally.messages[outcome.hops])
     asked = {
         "algorithm": algorithm,
         "mechanism": plan.mechanism,
@@ -123,15 +124,16 @@ def solve(
         walk=plan.walk,
         budget=budget,
         plan_rho=math.inf if plan.ledger is None else plan.ledger.rho,
-        plf=int(plan.route.plf if outcome.hops == len(plan.route) else history_plf(plan, outcome.hops)),
+        plf=int(plan.tally.plf[outcome.hops]),
         activations=plan.activations,
         hops=outcome.hops,
-        messages=messages_until(plan, outcome.hops),
-        vectors=messages_until(plan, outcome.hops) * plan.algorithm.vectors,
+        messages=messages,
+        vectors=messages * plan.algorithm.vectors,
+        messages_paper=messages * plan.algorithm.paper_factor,
         ledger=plan.charged(outcome.hops),
         steps=plan.steps,
         trace=history,
-        transcript=_transcript(plan, outcome) if transcript else None,
+        transcript=_transcript(graph, plan, outcome) if transcript else None,
         reference=best,
         seconds=time.perf_counter() - began,
         config={"problem": problem_config(problem), "graph": graph_config(graph), "solve": asked},
@@ -159,17 +161,6 @@ def graph_config(graph: Graph) -> dict[str, Any]:
     return {"name": graph.name, "agents": graph.agents, "edges": graph.edges.tolist()}
 
 
-def messages_until(plan: Plan, hops: int) -> int:
-    if plan.algorithm.kind == "rounds":
-        return 2 * plan.facts.agents * hops
-    return int((plan.route.holder[:hops] != plan.route.receiver[:hops]).sum())
-
-
-def history_plf(plan: Plan, hops: int) -> int:
-    made = plan.route.activation[:hops][plan.route.acts[:hops]]
-    return int(made.max(initial=-1)) + 1
-
-
 def _mapping(steps: Any) -> dict[str, Any]:
     return dict(steps._asdict()) if hasattr(steps, "_asdict") else dict(steps)
 
@@ -187,8 +178,7 @@ def _start(problem: Problem, x0: Any) -> np.ndarray:
 
 
 def _check_memory(plan: Plan, dim: int, transcript: bool) -> None:
-    rows = len(plan.route) * (plan.facts.agents if plan.algorithm.kind == "rounds" else 1)
-    size = rows * dim * 8 * plan.algorithm.vectors
+    size = int(plan.tally.messages[-1]) * dim * 8 * plan.algorithm.vectors
     if transcript and size > TRANSCRIPT_BYTES:
         raise InputError(
             f"the transcript of {len(plan.route)} hops would take {size / 2**30:.1f} GiB; pass transcript=False, or "
@@ -196,19 +186,40 @@ def _check_memory(plan: Plan, dim: int, transcript: bool) -> None:
         )
 
 
-def _transcript(plan: Plan, outcome: Outcome) -> Transcript | None:
-    """What an eavesdropper sees: the hops that left their agent, as sent."""
+def _transcript(graph: Graph, plan: Plan, outcome: Outcome) -> Transcript | None:
+    """What an eavesdropper sees: the messages that left their agent, as sent, one row each."""
     if outcome.sent is None:
         return None
-    if plan.algorithm.kind == "rounds":
-        rounds, agents = outcome.hops, plan.facts.agents
-        sender = np.tile(np.arange(agents, dtype=np.int32), rounds)
-        payload = {"l_half": outcome.sent.reshape(rounds * agents, -1)}
-        return Transcript(sender, np.full_like(sender, -1), payload)
-    way, until = plan.route, outcome.hops
-    left = way.holder[:until] != way.receiver[:until]
-    payload = {name: part[left] for name, part in outcome.sent._asdict().items()}
-    return Transcript(way.holder[:until][left], way.receiver[:until][left], payload)
+    way, until, links = plan.route, outcome.hops, plan.algorithm.links
+    payload: dict[str, np.ndarray] = outcome.sent._asdict()
+    if isinstance(way, Route) and links == "hop":
+        left = np.flatnonzero(way.holder[:until] != way.receiver[:until])
+        rows = {name: part[left] for name, part in payload.items()}
+        return Transcript(way.holder[left], way.receiver[left], rows)
+    if isinstance(way, Route):  # pushes: the acting holder's slots, one a neighbour
+        hop, slot = _occupied(graph, way.holder[:until], way.acts[:until])
+        sender = way.holder[hop]
+    elif links == "star":
+        hop, sender = np.nonzero(way.acts[:until])
+        rows = {name: part[hop, sender] for name, part in payload.items()}
+        return Transcript(sender.astype(np.int32), np.full(len(sender), -1, np.int32), rows)
+    else:
+        hop, agent = np.nonzero(way.acts[:until])
+        order, slot = _occupied(graph, agent, np.ones(len(agent), bool))
+        hop, sender = hop[order], agent[order]
+    receiver = graph.flat[graph.first[sender] + slot]
+    at = (hop, slot) if isinstance(way, Route) else (hop, sender) if links == "neighbours" else (hop, sender, slot)
+    rows = {name: part[at] for name, part in payload.items()}
+    return Transcript(sender.astype(np.int32), receiver.astype(np.int32), rows)
+
+
+def _occupied(graph: Graph, agents: np.ndarray, acts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(row, slot) for every neighbour of every acting agent in a list of them."""
+    rows = np.flatnonzero(acts)
+    degrees = graph.degree[agents[rows]]
+    repeated = np.repeat(rows, degrees)
+    slot = np.arange(len(repeated)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
+    return repeated, slot
 
 
 def _verdict(problem: Problem, plan: Plan, outcome: Outcome, trace: Trace | None) -> tuple[str, str]:

@@ -20,16 +20,14 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.algorithm import Algorithm, Turn
-from relaydp.engine.loop import BLOCKS, GROWTH, begin, public_radius, scan_turns, stride_for, turns_of
-from relaydp.engine.plan import AUTO, Plan, make_plan
+from relaydp.engine.loop import BLOCKS, GROWTH, World, begin, public_radius, scan_turns, stride_for, turns_of, world_of
+from relaydp.engine.plan import AUTO, Plan, lay_out, make_plan
 from relaydp.engine.progress import Progress, shown
-from relaydp.engine.solve import messages_until
 from relaydp.engine.trace import relative_errors
 from relaydp.errors import InputError
-from relaydp.graph import Graph, route
+from relaydp.graph import Graph
 from relaydp.privacy import Budget, epsilon_exact
-from relaydp.problem import Problem, Silos, minimise
-from relaydp.problem.problem import Terms
+from relaydp.problem import Problem, minimise
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,17 +133,16 @@ def sweep(
             keys.append(noise_key)
     _check_one_program(plans)
     with shown(progress, f"{len(plans)} runs of {algorithm} on {graph.name}") as report:
-        x = _run_all(problem, plans, jnp.stack(keys), report)
+        x = _run_all(problem, graph, plans, jnp.stack(keys), report)
     return _measure(problem, plans, numbers * len(asked), x, reference)
 
 
 def _with_walk(plan: Plan, graph: Graph, key: Array) -> Plan:
     """The same plan along another walk; on laps there is only one."""
-    if plan.walk in (None, "cyclic", "tour"):
+    if plan.walk in ("cyclic", "tour"):
         return plan
-    assert plan.walk is not None
-    rule = "plan" if plan.private else "plf"
-    way = route(graph, plan.walk, plan.activations, key=key, start=plan.start, rule=rule)
+    walk = plan.walk or "random"
+    way = lay_out(plan.algorithm, plan.steps, plan.activations, graph, walk, key, plan.start, plan.private)
     return dataclasses.replace(plan, route=way)
 
 
@@ -179,15 +176,13 @@ def _batch(plans: list[Plan], hops: int) -> tuple[Turn, Turn]:
     return turns, axes
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3), donate_argnums=(9,))
+@partial(jax.jit, static_argnums=(0, 1, 2, 3), donate_argnums=(7,))
 def _advance_all(
     algorithm: Algorithm,
     variant: str | None,
     axes: Turn,
     together: bool,
-    silos: Silos,
-    terms: Terms,
-    clip: Array | None,
+    world: World,
     steps: Any,
     keys: Array,
     states: Any,
@@ -195,7 +190,7 @@ def _advance_all(
 ) -> Any:
     def one(steps: Any, key: Array, state: Any, turns: Turn) -> Any:
         batched = together and axes.acts is not None
-        return scan_turns(algorithm, variant, False, silos, terms, clip, steps, key, state, turns, batched)[0]
+        return scan_turns(algorithm, variant, False, world, steps, key, state, turns, batched)[0]
 
     if together:
         return jax.vmap(one, in_axes=(0, 0, 0, axes))(steps, keys, states, turns)
@@ -208,10 +203,9 @@ def _advance_all(
     return jax.lax.map(single, (steps, keys, states, own))
 
 
-def _run_all(problem: Problem, plans: list[Plan], keys: Array, progress: Progress | None) -> np.ndarray:
+def _run_all(problem: Problem, graph: Graph, plans: list[Plan], keys: Array, progress: Progress | None) -> np.ndarray:
     first = plans[0]
-    silos, terms = problem.working_silos, problem.terms
-    clip = None if first.clip is None else jnp.asarray(first.clip)
+    world = world_of(problem, graph, first)
     longest = max(len(plan.route) for plan in plans)
     stride = max(stride_for(plan) for plan in plans)
     chunk = BLOCKS * stride
@@ -219,7 +213,7 @@ def _run_all(problem: Problem, plans: list[Plan], keys: Array, progress: Progres
     turns, axes = _batch(plans, chunks * chunk)
     together = axes.holder is None or jax.default_backend() != "cpu"
     steps = jax.tree.map(lambda *parts: jnp.stack(parts), *(plan.steps for plan in plans))
-    state = begin(first.algorithm, first.variant, silos, terms, first.steps, jnp.zeros(problem.dim))
+    state = begin(first.algorithm, first.variant, world, first.steps, jnp.zeros(problem.dim))
     states = jax.tree.map(lambda part: jnp.repeat(part[None], len(plans), axis=0), state)
 
     def cut(c: int) -> Turn:
@@ -234,9 +228,7 @@ def _run_all(problem: Problem, plans: list[Plan], keys: Array, progress: Progres
         return Turn(*(piece(part, axis) for part, axis in zip(turns, axes, strict=True)))
 
     for c in range(chunks):
-        states = _advance_all(
-            first.algorithm, first.variant, axes, together, silos, terms, clip, steps, keys, states, cut(c)
-        )
+        states = _advance_all(first.algorithm, first.variant, axes, together, world, steps, keys, states, cut(c))
         if progress is not None:
             jax.block_until_ready(states)
             progress(min((c + 1) * chunk, longest), longest)
@@ -266,7 +258,7 @@ def _measure(problem: Problem, plans: list[Plan], seeds: list[int], x: np.ndarra
         epsilon=np.array(epsilon),
         rho=rho,
         plf=np.array([plan.route.plf for plan in plans]),
-        messages=np.array([messages_until(plan, len(plan.route)) for plan in plans]),
+        messages=np.array([int(plan.tally.messages[-1]) for plan in plans]),
         objective=objective,
         excess=objective - (best.value if best is not None else np.nan),
         relative_error=error,

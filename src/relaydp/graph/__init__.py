@@ -1,7 +1,8 @@
 """Graphs, the walks a baton takes over them, and the routes that walks become."""
 
 from relaydp.graph.graph import Graph
-from relaydp.graph.route import RULES, Route, route
+from relaydp.graph.network import Network, metropolis, network_of
+from relaydp.graph.route import RULES, Rounds, Route, rounds, route
 from relaydp.graph.topologies import (
     complete,
     erdos_renyi,
@@ -25,6 +26,8 @@ __all__ = [
     "RULES",
     "WALKS",
     "Graph",
+    "Network",
+    "Rounds",
     "Route",
     "complete",
     "cycle",
@@ -34,10 +37,13 @@ __all__ = [
     "graph_named",
     "grid",
     "hypercube",
+    "metropolis",
+    "network_of",
     "path",
     "random_regular",
     "read_graph",
     "ring",
+    "rounds",
     "route",
     "star",
     "torus",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -175,3 +176,53 @@ def route(graph: Graph, walk: str, activations: int, *, key: jax.Array, start: i
     if order is not None:
         return _laps(order, activations, start)
     return _drawn(graph, walk, activations, key, start, rule)
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """A synchronous run's itinerary: who acts in each round. Public, like a route.
+
+    acts        (rounds, agents)  whether an agent touches its data in that round
+    activation  (rounds, agents)  how many activations it has made before
+    """
+
+    acts: np.ndarray
+    activation: np.ndarray
+
+    @property
+    def plf(self) -> int:
+        """Privacy leakage frequency: the most activations any agent makes."""
+        return int(self.acts.sum(axis=0).max())
+
+    def counts(self, agents: int) -> np.ndarray:
+        """tau_i, each agent's number of activations."""
+        return self.acts.sum(axis=0)
+
+    def __len__(self) -> int:
+        return len(self.acts)
+
+
+def rounds(agents: int, activations: int, *, probability: Any = 1.0, key: jax.Array | None = None) -> Rounds:
+    """Rounds until some agent has acted `activations` times, each acting with its own probability p_i.
+
+    With probability 1 everybody acts in every round. The draws are public and do not look at data.
+
+    >>> rounds(3, 5).acts.shape, rounds(3, 5).plf
+    ((5, 3), 5)
+    """
+    activations = whole("activations", activations, 1)
+    p = np.broadcast_to(np.asarray(probability, dtype=np.float64), (agents,))
+    if not ((p > 0) & (p <= 1)).all():
+        raise InputError(f"activation probability {p.min():g} to {p.max():g} arrived; needed numbers in (0, 1].")
+    if (p == 1).all():
+        acts = np.ones((activations, agents), bool)
+    else:
+        assert key is not None
+        acts, block = np.zeros((0, agents), bool), 0
+        while acts.sum(axis=0).max(initial=0) < activations:
+            with jax.enable_x64(True):
+                draw = np.asarray(jax.random.uniform(jax.random.fold_in(key, block), (activations, agents), "float64"))
+            acts, block = np.concatenate([acts, draw < p]), block + 1
+        acts = acts[: int(np.argmax(acts.cumsum(axis=0).max(axis=1) >= activations)) + 1]
+    before = np.cumsum(acts, axis=0) - acts
+    return Rounds(acts, before.astype(np.int32))

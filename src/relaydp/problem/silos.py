@@ -71,6 +71,25 @@ class Silos:
         A, y, norm, weight = self._agent(i)
         return _mean_gradient(self.loss, self.intercept, x, A, y, norm, weight, clip)
 
+    def gradients(self, xs: Float[Array, "agents dim"], clip: Float[Array, ""] | None) -> Float[Array, "agents dim"]:
+        """Every agent's `gradient` at its own point, in one pass: matrix work for all agents together."""
+        agents = self.size.shape[0]
+
+        def each(column: Array) -> Array:
+            if column.shape[0] == agents * self.rows:  # agents of equal size lie one after the other: no copy
+                return column.reshape(agents, self.rows, *column.shape[1:])
+            rows = self.start[:, None] + jnp.arange(self.rows, dtype=self.start.dtype)[None, :]
+            return column[rows]
+
+        own = jnp.arange(self.rows, dtype=self.size.dtype)[None, :] < self.size[:, None]
+        weight = jnp.where(own, 1.0 / self.size.astype(self.scale.dtype)[:, None], 0.0)
+
+        def one(x: Array, X: Array, y: Array, shrink: Array, norm: Array, weight: Array) -> Array:
+            A = self._features(X, shrink)
+            return _mean_gradient(self.loss, self.intercept, x, A, y, norm, weight, clip)
+
+        return jax.vmap(one)(xs, each(self.X), each(self.y), each(self.shrink), each(self.norm), weight)
+
     def value(self, i: Int[Array, ""], x: Float[Array, " dim"]) -> Float[Array, ""]:
         """(1/m_i) sum_j loss_ij(x)."""
         A, y, _, weight = self._agent(i)

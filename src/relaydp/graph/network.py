@@ -1,0 +1,71 @@
+"""A graph as the arrays that synchronous and edge-based algorithms compute with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relaydp.errors import InputError
+from relaydp.graph.graph import Graph
+
+DENSE = 5000  # agents up to which an n x n matrix is made
+
+
+class Network(NamedTuple):
+    """Each part is made only for algorithms that ask for it; the rest is None.
+
+    mixing      (agents, agents)  Metropolis weights W_ij = 1/(1 + max(d_i, d_j)), rows summing to 1
+    laplacian   (agents, agents)  D - A
+    degree      (agents,)
+    neighbours  (agents, slots)   agent i's neighbours, filled up with i itself
+    real        (agents, slots)   whether a slot is a neighbour
+    back        (agents, slots)   in which slot of the neighbour agent i stands
+    """
+
+    mixing: Any = None
+    laplacian: Any = None
+    degree: Any = None
+    neighbours: Any = None
+    real: Any = None
+    back: Any = None
+
+
+def metropolis(graph: Graph) -> np.ndarray:
+    """W_ij = 1/(1 + max(d_i, d_j)) on edges, what is missing to 1 on the diagonal: symmetric, doubly stochastic."""
+    i, j = graph.edges.T
+    W = np.zeros((graph.agents, graph.agents))
+    W[i, j] = W[j, i] = 1.0 / (1.0 + np.maximum(graph.degree[i], graph.degree[j]))
+    W[np.diag_indices(graph.agents)] = 1.0 - W.sum(axis=1)
+    return W
+
+
+def _slots(graph: Graph) -> dict[str, np.ndarray]:
+    most = int(graph.degree.max())
+    own = np.arange(graph.agents)[:, None]
+    neighbours = np.tile(own, (1, most)).astype(np.int32)
+    real = np.arange(most)[None, :] < graph.degree[:, None]
+    neighbours[real] = np.concatenate([graph.neighbours(i) for i in range(graph.agents)])
+    place = {(int(i), int(j)): k for i in range(graph.agents) for k, j in enumerate(neighbours[i][real[i]])}
+    back = np.array([[place.get((int(j), i), 0) for j in row] for i, row in enumerate(neighbours)], np.int32)
+    return {"neighbours": neighbours, "real": real, "back": back}
+
+
+def network_of(graph: Graph, needs: Iterable[str]) -> Network:
+    """The parts of the network that an algorithm needs."""
+    wanted = set(needs)
+    if wanted & {"mixing", "laplacian"} and graph.agents > DENSE:
+        raise InputError(
+            f"{graph.name} has {graph.agents} agents; synchronous algorithms take up to {DENSE}. Use recal."
+        )
+    parts: dict[str, Any] = {}
+    if "mixing" in wanted:
+        parts["mixing"] = metropolis(graph)
+    if "laplacian" in wanted:
+        parts["laplacian"] = np.asarray(graph.laplacian().toarray(), dtype=np.float64)
+    if "degree" in wanted:
+        parts["degree"] = graph.degree.astype(np.float64)
+    if wanted & {"neighbours", "real", "back"}:
+        parts |= _slots(graph)
+    return Network(**parts)
