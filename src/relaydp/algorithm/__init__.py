@@ -2,9 +2,9 @@
 
 from relaydp.algorithm.afbs import AFBS
 from relaydp.algorithm.base import Algorithm, Baton, Setting, Turn
+from relaydp.algorithm.lab import Noise
 from relaydp.algorithm.recal import RECAL
 from relaydp.algorithm.steps import RecalSteps
-from relaydp.algorithm.tune import Noise
 from relaydp.errors import choose
 
 ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in (RECAL, AFBS)}

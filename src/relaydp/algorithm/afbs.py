@@ -17,7 +17,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
-from relaydp.algorithm.steps import RecalSteps, choose_steps
+from relaydp.algorithm.choose import chooser
+from relaydp.algorithm.lab import Kernel
+from relaydp.algorithm.steps import RECAL_MENU, RecalSteps
 
 
 class AfbsState(NamedTuple):
@@ -52,14 +54,18 @@ def step(setting: Setting, steps: RecalSteps, state: AfbsState, turn: Turn) -> t
     return setting.when(jnp.any(turn.acts), act, lambda: state), Half(half)
 
 
+def answer(state: AfbsState) -> Float[Array, " dim"]:
+    return state.x
+
+
 AFBS = Algorithm(
     name="afbs",
     title="AFBS (all agents at once, with a coordinator)",
     kind="rounds",
     init=init,
     step=step,
-    answer=lambda state: state.x,
-    choose_steps=choose_steps,
+    answer=answer,
+    choose_steps=chooser(Kernel("rounds", init, step, answer), RECAL_MENU),
     mechanisms=("gradient",),
     links="star",
 )

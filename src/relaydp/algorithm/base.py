@@ -5,8 +5,8 @@
 
 `Setting` holds all an algorithm may touch. Data is behind doors: `gradient` and `gradients` are already private when
 the run is; `argmin` and `argmins` are exact, and open in runs without the sound mechanism only. `Turn` is public: who
-acts, who is next, how much noise. The payload is what leaves the agents, and the only thing that the network carries and
-an attacker sees.
+acts, who is next, how much noise. The payload is what leaves the agents, and the only thing that the network carries
+and an attacker sees.
 """
 
 from __future__ import annotations

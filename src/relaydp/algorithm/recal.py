@@ -22,7 +22,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Baton, Setting, Turn
-from relaydp.algorithm.steps import RecalSteps, choose_steps
+from relaydp.algorithm.choose import chooser
+from relaydp.algorithm.lab import Kernel
+from relaydp.algorithm.steps import RECAL_MENU, RecalSteps
 from relaydp.graph import Graph
 from relaydp.problem import Facts
 
@@ -96,14 +98,18 @@ def claimed_sensitivity(facts: Facts, steps: RecalSteps, graph: Graph) -> np.nda
     return np.full(facts.agents, 4.0 * float(np.max(steps.alpha)) * float(steps.beta) * facts.clip / facts.agents)
 
 
+def answer(state: RecalState) -> Float[Array, " dim"]:
+    return state.baton.x
+
+
 RECAL = Algorithm(
     name="recal",
     title="RECAL (relay)",
     kind="relay",
     init=init,
     step=step,
-    answer=lambda state: state.baton.x,
-    choose_steps=choose_steps,
+    answer=answer,
+    choose_steps=chooser(Kernel("relay", init, step, answer), RECAL_MENU),
     mechanisms=("gradient", "published"),
     links="hop",
     vectors=2,

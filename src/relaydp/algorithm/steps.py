@@ -1,23 +1,26 @@
-"""RECAL's steps: the set the proof allows, the paper's point of it, and steps given by hand.
+"""RECAL's steps: the set the proof allows, the paper's point of it, and the candidates that are tuned over.
 
 With L_i of f_i/n, all agents acting at once converge iff
 
     alpha_i < 2/L_i    and    beta ( gamma n + alpha_i / (1 - alpha_i L_i / 2) ) < 1    for every i.
 
-For the relay this is necessary in practice, not sufficient: a slow walk needs a smaller gamma. `tune` finds one.
+For the relay this is necessary in practice, not sufficient: a slow walk needs a smaller gamma. The lab finds one.
+Candidates are fractions (a, b, g) in (0, 2) x (0, 1) x (0, 1) of that set, for the largest L_i:
+
+    alpha = a / L          beta = b L (1 - a/2) / a          gamma = g (1 - b) / (beta n)
+
+(then beta (gamma n + alpha/(1 - alpha L/2)) = g (1 - b) + b < 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.tune import Noise, Tuned, tune
-from relaydp.errors import InputError, choose
+from relaydp.algorithm.choose import Menu, product
+from relaydp.errors import InputError
 from relaydp.graph import Graph
 from relaydp.problem import Facts
 
@@ -31,25 +34,34 @@ class RecalSteps(NamedTuple):
 
 
 PAPER_FACTOR = 1.9  # the paper allows alpha_i in (0, 2/(L_i + 1)); this is close to its edge, as its speed wants
+CANDIDATES = product(
+    a=(0.3, 0.5, 0.75, 1.0, 1.2, 1.4, 1.6, 1.8),
+    b=(0.2, 0.35, 0.5, 0.65, 0.8, 0.9),
+    g=(0.98, 0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.003),
+)
 
 
-def paper_steps(facts: Facts) -> RecalSteps:
+def paper_steps(facts: Facts, graph: Graph) -> RecalSteps:
     """gamma = 1, beta = 1/(2(n + 1)), alpha_i = 1.9/(L_i/n + 1): the paper's, for the f_i/n form."""
-    scaled = facts.smoothness / facts.agents
-    return _as_steps(PAPER_FACTOR / (scaled + 1.0), 1.0 / (2.0 * (facts.agents + 1.0)), 1.0)
+    n = facts.agents
+    return RecalSteps(PAPER_FACTOR / (facts.smoothness / n + 1.0), 1.0 / (2.0 * (n + 1.0)), 1.0)  # type: ignore[arg-type]
 
 
-def _as_steps(alpha: Any, beta: Any, gamma: Any) -> RecalSteps:
-    return RecalSteps(jnp.asarray(alpha, jnp.float64), jnp.asarray(beta, jnp.float64), jnp.asarray(gamma, jnp.float64))
+def fractions(facts: Facts, a: float, b: float, g: float) -> RecalSteps:
+    """The candidate (a, b, g)."""
+    n, L = facts.agents, float(facts.smoothness.max()) / facts.agents
+    beta = b * L * (1.0 - a / 2.0) / a
+    return RecalSteps(a / L, beta, g * (1.0 - b) / (beta * n))  # type: ignore[arg-type]
 
 
-def check_stable(steps: RecalSteps, facts: Facts) -> RecalSteps:
+def candidates(facts: Facts, graph: Graph) -> list[RecalSteps]:
+    return [fractions(facts, **row) for row in CANDIDATES]
+
+
+def check_stable(steps: RecalSteps, facts: Facts, graph: Graph) -> None:
     """Refuse steps outside the set above, naming the agent and the number that would do."""
     alpha, beta, gamma = (np.asarray(part) for part in steps)
     scaled = facts.smoothness / facts.agents
-    for name, value in (("alpha", alpha), ("beta", beta), ("gamma", gamma)):
-        if not (np.isfinite(value).all() and (value > 0).all()):
-            raise InputError(f"steps have {name}={value.tolist()}; needed finite numbers > 0.")
     too_long = np.flatnonzero(alpha >= 2.0 / scaled)
     if too_long.size:
         i = int(too_long[0])
@@ -64,43 +76,11 @@ def check_stable(steps: RecalSteps, facts: Facts) -> RecalSteps:
             f"steps are outside the stable set: beta (gamma n + alpha_i/(1 - alpha_i L_i/2)) = {load[worst]:.4g} for "
             f"agent {worst}, needed below 1. Divide beta by {load[worst] * 1.05:.3g}, or use steps='tuned'."
         )
-    return steps
 
 
-def given_steps(asked: Any, facts: Facts) -> RecalSteps:
-    """Steps by hand: a mapping or an object with alpha (one number, or one an agent), beta and gamma."""
-    if isinstance(asked, RecalSteps):
-        parts = asked._asdict()
-    elif isinstance(asked, Mapping):
-        parts = dict(asked)
-    else:
-        raise InputError(f"steps={asked!r}; needed 'tuned', 'paper', or numbers {{alpha, beta, gamma}}.")
-    for name in parts:
-        choose("step", name, RecalSteps._fields)
-    missing = [name for name in RecalSteps._fields if name not in parts]
-    if missing:
-        raise InputError(f"steps lack {', '.join(missing)}; needed alpha, beta and gamma, or steps='tuned'.")
-    try:
-        alpha = np.broadcast_to(np.asarray(parts["alpha"], dtype=np.float64), (facts.agents,))
-        beta, gamma = float(parts["beta"]), float(parts["gamma"])
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"steps={asked!r}; needed alpha (one number, or {facts.agents}), beta and gamma as numbers."
-        ) from error
-    return _as_steps(alpha, beta, gamma)
+def cautious(facts: Facts, graph: Graph) -> RecalSteps:
+    """For networks too large to simulate: on a cycle the stable gamma shrinks like 1/n."""
+    return fractions(facts, 0.5, 0.8, min(0.05, 4.0 / facts.agents))
 
 
-def choose_steps(
-    asked: Any, facts: Facts, graph: Graph, walk: str, activations: int | None, noise: Noise | None
-) -> tuple[RecalSteps, int]:
-    """What `steps=` means, and the PLF where none was asked for."""
-    if isinstance(asked, str):
-        choose("steps", asked, ("paper", "tuned"))
-    if activations is None or asked == "tuned":
-        tuned: Tuned = tune(facts, graph, walk, activations, noise)
-        activations = tuned.activations
-        if asked == "tuned":
-            steps = _as_steps(np.full(facts.agents, tuned.alpha), tuned.beta, tuned.gamma)
-            return check_stable(steps, facts), activations
-    steps = paper_steps(facts) if asked == "paper" else given_steps(asked, facts)
-    return check_stable(steps, facts), activations
+RECAL_MENU = Menu(RecalSteps, paper_steps, candidates, check_stable, per_agent=("alpha",), cautious=cautious)

@@ -4,7 +4,7 @@ Proximal gradient descent on f_i + r through the same door: the same clipping, n
 
     x_i+ = prox_{t r}( x_i - t g~_i(x_i) )          t = a / L
 
-The number of steps and a come from public facts, by the closed form of the same model that `tune` simulates.
+The number of steps and a come from public facts, by the closed form of the same model that the lab simulates.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from relaydp.algorithm.tune import ACTIVATIONS, ALPHAS, CONDITION, DEFAULT_ACTIVATIONS, Noise, directions
+from relaydp.algorithm.lab import ACTIVATIONS, CONDITION, DEFAULT_ACTIVATIONS, Noise, directions
 from relaydp.engine.door import open_door
 from relaydp.engine.plan import MARGIN
 from relaydp.privacy import Budget, Ledger, gaussian_scale, geometric
 from relaydp.problem import Facts, Problem, Silos
 from relaydp.problem.problem import Terms
+
+STEPSIZES = (0.3, 0.5, 0.75, 1.0, 1.2, 1.4, 1.6, 1.8)  # a, of which t = a/L
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,7 @@ def _choose(facts: Facts, noise: Noise | None, activations: int | None) -> tuple
     variance = (2.0 * facts.clip / facts.sizes.min()) ** 2 / (2.0 * noise.rho)
     best = (np.inf, 1.0, 1)
     for T in ACTIVATIONS if activations is None else (activations,):
-        for a in ALPHAS:
+        for a in STEPSIZES:
             shrink = (1.0 - a * h) ** 2
             noisy = a**2 * (1.0 - shrink**T) / (1.0 - shrink)
             excess = 0.5 * L * np.sum(h * (distance * shrink**T + count * noisy * variance * T / L**2))
