@@ -23,6 +23,7 @@ class Case:
 CASES = {
     "recal": Case(activations=400, tolerance=1e-9, options={"walk": "random"}),
     "afbs": Case(activations=400, tolerance=1e-9, follows_edges=False),
+    "pg-extra": Case(activations=400, tolerance=1e-9),
 }
 GRAPHS = {
     "ring": rd.ring(6),
@@ -149,10 +150,9 @@ def test_relabelling_agents_relabels_the_answer(case):
     first = rd.least_squares(data, agents=SIZES, l2=0.3, l1=0.05)
     second = rd.least_squares(rd.Records(data.X[rows], data.y[rows]), agents=[SIZES[i] for i in order], l2=0.3, l1=0.05)
     new_name = np.argsort(order)  # agent i is now called new_name[i]
-    steps = {"alpha": 0.5, "beta": 0.05, "gamma": 0.3}
-    a = rd.solve(first, rd.ring(6), name, walk="cyclic", activations=9, steps=steps)
+    a = rd.solve(first, rd.ring(6), name, walk="cyclic", activations=9, steps="paper")
     b = rd.solve(
-        second, rd.ring(6).relabel(new_name), name, walk="cyclic", activations=9, steps=steps, start=int(new_name[0])
+        second, rd.ring(6).relabel(new_name), name, walk="cyclic", activations=9, steps="paper", start=int(new_name[0])
     )
     if ALGORITHMS[name].kind == "relay":
         assert np.array_equal(new_name[a.transcript.sender], b.transcript.sender)

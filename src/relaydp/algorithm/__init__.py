@@ -3,11 +3,12 @@
 from relaydp.algorithm.afbs import AFBS
 from relaydp.algorithm.base import Algorithm, Baton, Setting, Turn
 from relaydp.algorithm.lab import Noise
+from relaydp.algorithm.pg_extra import PG_EXTRA
 from relaydp.algorithm.recal import RECAL
 from relaydp.algorithm.steps import RecalSteps
 from relaydp.errors import choose
 
-ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in (RECAL, AFBS)}
+ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in (RECAL, AFBS, PG_EXTRA)}
 
 
 def algorithms() -> list[str]:

@@ -85,5 +85,6 @@ class Algorithm:
     needs: tuple[str, ...] = ()  # parts of Network
     takes_r: bool = True  # whether a nonsmooth r is covered
     data: Literal["gradient", "argmin"] = "gradient"  # how data enters; an argmin has no sound gradient mechanism
+    instead: str = ""  # which algorithm to use where this one cannot (a nonsmooth r, the sound mechanism)
     claim: Callable[..., Any] | None = None
     """(facts, steps, graph) -> the one-step sensitivity that the `published` account charges, (agents,)."""

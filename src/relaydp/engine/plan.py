@@ -153,8 +153,16 @@ def make_plan(
     method = find_algorithm(algorithm)
     kind = resolve_mechanism(mechanism, budget, noise)
     if kind is not None and kind not in method.mechanisms:
-        raise PrivacyError(
-            f"mechanism={kind!r} is not defined for {algorithm}; it has: {', '.join(method.mechanisms)}."
+        why = ""
+        if kind == "gradient":
+            why = " Its data enters through an exact argmin, which noise on a gradient does not cover."
+        use = f" Use {method.instead!r} instead." if method.instead else ""
+        has = ", ".join(method.mechanisms) or "none"
+        raise PrivacyError(f"mechanism={kind!r} is not defined for {algorithm}; it has: {has}.{why}{use}")
+    if not method.takes_r and problem.regulariser.kind != "none":
+        raise InputError(
+            f"{algorithm} has no theory for a nonsmooth r, and this problem has r = {problem.regulariser.kind}. Use "
+            f"{method.instead!r}, or leave r out."
         )
     if graph.agents != problem.agents:
         raise InputError(
@@ -179,7 +187,7 @@ def make_plan(
     plan = Plan(
         algorithm=method,
         mechanism=kind,
-        variant=variant if kind == "published" else None,
+        variant=None if kind != "published" else variant if method.name == "recal" else "published",
         budget=budget,
         walk=walk if method.kind == "relay" else None,
         facts=facts,
