@@ -18,12 +18,31 @@ class Case:
     tolerance: float
     options: dict[str, Any] = field(default_factory=dict)
     follows_edges: bool = True  # False for methods with a coordinator
+    exact: bool = True  # False for methods that only come near
+    settles: bool = True  # under decaying published noise: False where noise stays in the token for good
 
 
 CASES = {
-    "recal": Case(activations=400, tolerance=1e-9, options={"walk": "random"}),
+    "recal": Case(activations=400, tolerance=1e-9, options={"walk": "random", "variant": "memoryless"}),
     "afbs": Case(activations=400, tolerance=1e-9, follows_edges=False),
     "pg-extra": Case(activations=400, tolerance=1e-9),
+    "nids": Case(activations=400, tolerance=1e-9),
+    "d-admm": Case(activations=400, tolerance=1e-9),
+    "m-admm": Case(activations=400, tolerance=1e-9),
+    "r-admm": Case(activations=400, tolerance=1e-9),
+    "mr-admm": Case(activations=400, tolerance=1e-9),
+    "huang-star": Case(activations=400, tolerance=1e-9, follows_edges=False),
+    "huang-ring": Case(activations=400, tolerance=1e-9),
+    "rw-admm": Case(activations=400, tolerance=1e-9, options={"walk": "random"}),
+    "rw-admm-linearised": Case(activations=400, tolerance=1e-9, options={"walk": "random"}),
+    "tripd-dist": Case(activations=400, tolerance=1e-9),
+    "ic-admm": Case(activations=400, tolerance=1e-9),
+    "pg-admm": Case(activations=400, tolerance=1e-9),
+    "walkman": Case(activations=400, tolerance=1e-9, options={"walk": "random"}, settles=False),
+    "walkman-gradient": Case(activations=400, tolerance=1e-9, options={"walk": "random"}, settles=False),
+    "i-admm": Case(activations=400, tolerance=1e-9, options={"walk": "cyclic"}, settles=False),
+    "dgd": Case(activations=400, tolerance=0.05, exact=False, settles=False),
+    "gradient-tracking": Case(activations=400, tolerance=1e-9),
 }
 GRAPHS = {
     "ring": rd.ring(6),
@@ -55,6 +74,11 @@ def make_problem(loss="least_squares", l1=0.05, seed=0, **options):
     return getattr(rd, loss)(data, agents=SIZES, l2=0.3, l1=l1, **options)
 
 
+@pytest.fixture(params=[(n, c) for n, c in CASES.items() if "gradient" in ALGORITHMS[n].mechanisms], ids=lambda p: p[0])
+def sound(request):
+    return request.param
+
+
 def test_each_algorithm_has_a_case():
     assert CASES.keys() == ALGORITHMS.keys() == set(rd.algorithms())
 
@@ -66,6 +90,10 @@ def test_without_noise_it_reaches_the_optimum_found_by_cvxpy(case, loss, l1):
 
     name, params = case
     problem = make_problem(loss, l1)
+    if l1 and not ALGORITHMS[name].takes_r:
+        with pytest.raises(rd.errors.InputError, match=ALGORITHMS[name].instead):
+            rd.solve(problem, rd.ring(6), name, activations=5, **params.options)
+        return
     x = cp.Variable(5)
     X, y, starts = problem.data.X, problem.data.y, np.concatenate([[0], np.cumsum(SIZES)])
     terms = []
@@ -80,15 +108,18 @@ def test_without_noise_it_reaches_the_optimum_found_by_cvxpy(case, loss, l1):
     cp.Problem(cp.Minimize(F)).solve(solver="CLARABEL", **exact)
     result = rd.solve(problem, rd.ring(6), name, activations=params.activations, **params.options)
     assert result.status == "finished"
+    if not params.exact:
+        assert result.relative_error < params.tolerance
+        return
     assert result.objective <= F.value * (1 + params.tolerance) + params.tolerance
     assert np.linalg.norm(result.x - x.value) <= 2e-5 * np.linalg.norm(x.value)  # cvxpy's own accuracy in x
     assert result.relative_error < params.tolerance
 
 
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS.keys())
-def test_one_seed_is_one_run(case, graph):
-    name, params = case
-    problem = make_problem(record_norm=3.0, clip=2.0)
+def test_one_seed_is_one_run(sound, graph):
+    name, params = sound
+    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
     budget = rd.Budget(epsilon=3.0, delta=1e-4)
     one, two, other = (
         rd.solve(problem, graph, name, budget=budget, activations=12, seed=s, **params.options) for s in (5, 5, 6)
@@ -97,12 +128,12 @@ def test_one_seed_is_one_run(case, graph):
     assert not np.array_equal(one.x, other.x)
 
 
-def test_one_seed_is_one_run_in_pieces_and_without_compilation(case):
+def test_one_seed_is_one_run_in_pieces_and_without_compilation(sound):
     """Whether hops are compiled in chunks or run one by one does not change what is sent beyond rounding."""
     import jax
 
-    name, params = case
-    problem = make_problem(record_norm=3.0, clip=2.0)
+    name, params = sound
+    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
     options = {"budget": rd.Budget(epsilon=3.0, delta=1e-4), "activations": 4, "reference": False, "trace": False}
     fast = rd.solve(problem, GRAPHS["ring"], name, **options, **params.options)
     with jax.disable_jit():
@@ -113,23 +144,24 @@ def test_one_seed_is_one_run_in_pieces_and_without_compilation(case):
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS.keys())
 def test_messages_follow_edges_and_are_counted_once(case, graph):
     name, params = case
-    result = rd.solve(make_problem(), graph, name, activations=15, **params.options)
+    if params.options.get("walk") == "cyclic" and graph is not GRAPHS["ring"]:
+        params = Case(params.activations, params.tolerance, {"walk": "tour"})
+    result = rd.solve(make_problem(l1=0.0), graph, name, activations=15, **params.options)
     sent = result.transcript
     if params.follows_edges:
         assert all(graph.has_edge(int(i), int(j)) for i, j in zip(sent.sender, sent.receiver, strict=True))
-        assert result.messages == len(sent)
+        assert result.messages == len(sent) * ALGORITHMS[name].exchanges
         assert result.vectors == result.messages * ALGORITHMS[name].vectors
     assert result.trace.messages[-1] == result.messages
     assert result.trace.vectors[-1] == result.vectors
 
 
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS.keys())
-def test_the_ledger_charges_every_activation_once_and_adds_up_to_the_claim(case, graph):
-    name, params = case
+def test_the_ledger_charges_every_activation_once_and_adds_up_to_the_claim(sound, graph):
+    name, params = sound
     budget = rd.Budget(epsilon=0.7, delta=1e-5)
-    result = rd.solve(
-        make_problem(record_norm=3.0, clip=2.0), graph, name, budget=budget, activations=7, **params.options
-    )
+    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
+    result = rd.solve(problem, graph, name, budget=budget, activations=7, **params.options)
     ledger = result.ledger
     assert (ledger.counts == 7).all() and ledger.plf == result.plf == 7
     for i in range(6):
@@ -140,6 +172,29 @@ def test_the_ledger_charges_every_activation_once_and_adds_up_to_the_claim(case,
     assert np.isclose(result.trace.rho[-1], ledger.rho)
 
 
+def test_the_sound_mechanism_is_refused_where_data_enters_through_an_argmin(case):
+    name, params = case
+    if "gradient" in ALGORITHMS[name].mechanisms:
+        assert ALGORITHMS[name].data == "gradient"
+        return
+    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
+    with pytest.raises(rd.errors.PrivacyError, match=f"argmin.*{ALGORITHMS[name].instead}"):
+        rd.solve(problem, rd.ring(6), name, budget=rd.Budget(1.0, 1e-5), activations=3, **params.options)
+    assert "gradient" in ALGORITHMS[ALGORITHMS[name].instead].mechanisms or ALGORITHMS[name].instead in ALGORITHMS
+
+
+def test_published_noise_that_decays_leaves_no_bias(case):
+    """The bookkeeping law: noise enters through neighbour differences with the agent's own noisy value."""
+    name, params = case
+    if "published" not in ALGORITHMS[name].mechanisms or not params.settles:
+        return
+    problem = make_problem(l1=0.0, clip=2.0)
+    options = {"mechanism": "published", "noise": 1e-2, "ratio": 1.1, "activations": 400}
+    result = rd.solve(problem, rd.ring(6), name, **options, **params.options)
+    assert result.relative_error < 1e-5, "noise of 1e-2 that has shrunk to 1e-10 must not leave a trace"
+    assert result.epsilon == np.inf
+
+
 def test_relabelling_agents_relabels_the_answer(case):
     """The same records and graph under other names give the same model (cyclic: the route is relabelled too)."""
     name, _ = case
@@ -147,24 +202,35 @@ def test_relabelling_agents_relabels_the_answer(case):
     parts = np.split(np.arange(len(data)), np.cumsum(SIZES)[:-1])
     order = [2, 0, 5, 3, 1, 4]  # new agent k holds what agent order[k] held
     rows = np.concatenate([parts[i] for i in order])
-    first = rd.least_squares(data, agents=SIZES, l2=0.3, l1=0.05)
-    second = rd.least_squares(rd.Records(data.X[rows], data.y[rows]), agents=[SIZES[i] for i in order], l2=0.3, l1=0.05)
+    first = rd.least_squares(data, agents=SIZES, l2=0.3)
+    second = rd.least_squares(rd.Records(data.X[rows], data.y[rows]), agents=[SIZES[i] for i in order], l2=0.3)
     new_name = np.argsort(order)  # agent i is now called new_name[i]
-    a = rd.solve(first, rd.ring(6), name, walk="cyclic", activations=9, steps="paper")
-    b = rd.solve(
-        second, rd.ring(6).relabel(new_name), name, walk="cyclic", activations=9, steps="paper", start=int(new_name[0])
-    )
-    if ALGORITHMS[name].kind == "relay":
+    options = {"walk": "cyclic", "activations": 9, "steps": "paper"}
+    a = rd.solve(first, rd.ring(6), name, **options)
+    b = rd.solve(second, rd.ring(6).relabel(new_name), name, **options, start=int(new_name[0]))
+    if ALGORITHMS[name].links == "hop":
         assert np.array_equal(new_name[a.transcript.sender], b.transcript.sender)
-    assert np.allclose(a.x, b.x, rtol=1e-10, atol=1e-13)
+    assert np.allclose(a.x, b.x, rtol=1e-9, atol=1e-12)
 
 
 def test_zero_data_leaves_only_prox_work(case):
     name, params = case
     empty = rd.Records(np.zeros((60, 5)), np.zeros(60))
-    problem = rd.least_squares(empty, agents=6, l2=0.3, l1=0.05)
+    problem = rd.least_squares(empty, agents=6, l2=0.3, l1=0.05 if ALGORITHMS[name].takes_r else 0.0)
     result = rd.solve(problem, rd.ring(6), name, activations=200, x0=np.full(5, 2.0), reference=False, **params.options)
     assert np.abs(result.x).max() < 1e-6  # ridge and l1 alone pull any start to 0
+
+
+# ALGORITHMS.md section 5: 8 agents on a ring, 300 activations each, by the paper's own rule
+PRINTED = {"nids": 4800, "pg-extra": 9600, "d-admm": 9600, "rw-admm": 9600, "recal": 2400, "mr-admm": 19200}
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED.keys() & ALGORITHMS.keys()))
+def test_messages_by_the_papers_rule_are_the_papers(name):
+    data = records(sizes=[10] * 8)
+    problem = rd.least_squares(data, agents=8, l2=0.3)
+    result = rd.solve(problem, rd.ring(8), name, walk="cyclic", activations=300, steps="paper", transcript=False)
+    assert result.messages_paper == PRINTED[name]
 
 
 # -- RECAL itself
@@ -333,3 +399,64 @@ def test_the_published_variants_follow_their_equations(variant):
         counts[i] += 1
     deviation = np.std(draws)
     assert 0.9 < deviation < 1.1  # 5 x ~200 draws: one standard error is 0.02
+
+
+# -- ALGORITHMS.md section 7: activations to a relative error of 1e-10 on a ring of 8, best steps of a grid per column
+COLUMNS = {
+    "lin nu=.5": ("least_squares", 0.5),
+    "log nu=.02": ("logistic", 0.02),
+    "lin r=0": ("least_squares", 0.0),
+    "log r=0": ("logistic", 0.0),
+}
+TABLE = {
+    "pg-extra": (130, 96, 175, 95),
+    "nids": (104, 69, 129, 68),
+    "d-admm": (114, 87, 155, 87),
+    "m-admm": (None, None, 234, 115),
+    "r-admm": (None, None, 83, 42),
+    "mr-admm": (None, None, 97, 54),
+    "huang-star": (96, 55, 102, 55),
+    "huang-ring": (160, 89, 175, 89),
+    "ic-admm": (143, 85, 172, 86),
+    "pg-admm": (160, 92, 178, 92),
+    "tripd-dist": (161, 89, 172, 90),
+    "rw-admm": (186, 104, 179, 104),
+    "rw-admm-linearised": (189, 120, 182, 116),
+    "i-admm": (None, None, 59, 37),
+    "walkman": (98, 73, 106, 73),
+    "walkman-gradient": (374, 148, 362, 148),
+    "afbs": (247, 131, 256, 132),
+    "recal": (130, 96, 122, 96),
+}
+
+
+def table_problem(loss, l1):
+    """8 x 200 records, q = 10, features in [0, 1], 12 % positives. The table's own draw is not recorded; features are
+    skewed so that L is about what its steps imply (5.5), and the labels follow a noisy score, so that x* is not 0."""
+    draw = np.random.default_rng(0)
+    X = np.sqrt(draw.uniform(size=(1600, 10)))
+    score = X @ draw.normal(size=10) + 0.3 * draw.normal(size=1600)
+    y = np.where(score > np.quantile(score, 0.88), 1.0, -1.0)
+    return getattr(rd, loss)(rd.Records(X, y), agents=8, l2=1.0, l1=l1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("column", range(4), ids=COLUMNS.keys())
+@pytest.mark.parametrize("name", TABLE)
+def test_activations_to_1e_10_are_within_one_and_a_half_of_the_table(name, column):
+    """The fifth column, logistic with nu = .5, has x* = 0: what counts there is how soon the prox hits 0 exactly, which
+    steps tuned for the smooth part know nothing of. It is left out."""
+    printed = TABLE[name][column]
+    if printed is None:
+        assert not ALGORITHMS[name].takes_r
+        return
+    problem = table_problem(*list(COLUMNS.values())[column])
+    x0 = np.random.default_rng(1).normal(size=10)
+    scale = np.linalg.norm(rd.minimise(problem).x) / np.linalg.norm(x0 - rd.minimise(problem).x)
+    counts = []
+    for seed in range(3):
+        options = {"walk": CASES[name].options.get("walk", "random"), "x0": x0, "seed": seed, "transcript": False}
+        trace = rd.solve(problem, rd.ring(8), name, activations=max(300, 2 * printed), **options).trace
+        below = trace.relative_error * scale < 1e-10
+        counts.append(int(trace.activations[np.argmax(below)]) if below.any() else np.inf)
+    assert np.median(counts) <= 1.5 * printed, counts

@@ -47,6 +47,12 @@ def test_the_readmes_table_is_what_the_demo_prints():
     assert measured["rows"][1]["accuracy"] >= 0.94
 
 
+def test_every_algorithm_is_described():
+    page = (ROOT / "docs" / "algorithms.md").read_text()
+    for name in relaydp.algorithms():
+        assert f"`{name}`" in page
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_to_files_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):

@@ -30,6 +30,7 @@ _HOMES = {
     "Records": "relaydp.data",
     "Result": "relaydp.result",
     "algorithms": "relaydp.algorithm",
+    "compare": "relaydp.engine",
     "complete": "relaydp.graph",
     "custom": "relaydp.problem",
     "erdos_renyi": "relaydp.graph",
@@ -72,6 +73,7 @@ __all__ = [
     "Result",
     "__version__",
     "algorithms",
+    "compare",
     "complete",
     "custom",
     "erdos_renyi",
@@ -122,7 +124,7 @@ if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds 
     from relaydp import errors, privacy, prox
     from relaydp.algorithm import algorithms
     from relaydp.data import Records, load_data
-    from relaydp.engine import rerun, solve, solve_alone, sweep
+    from relaydp.engine import compare, rerun, solve, solve_alone, sweep
     from relaydp.graph import (
         Graph,
         complete,

@@ -23,6 +23,7 @@ import tempfile
 from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,11 @@ def _save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 def versions() -> dict[str, str]:
     """What the run depended on besides its arguments."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
     names = ("relaydp", "jax", "jaxlib", "numpy", "scipy", "networkx", "scikit-learn")
     found = {"python": platform.python_version(), "machine": platform.machine(), "device": str(jax.devices()[0])}
     for name in names:

@@ -2,13 +2,48 @@
 
 from relaydp.algorithm.afbs import AFBS
 from relaydp.algorithm.base import Algorithm, Baton, Setting, Turn
+from relaydp.algorithm.d_admm import D_ADMM
+from relaydp.algorithm.dgd import DGD
+from relaydp.algorithm.gradient_tracking import GRADIENT_TRACKING
+from relaydp.algorithm.huang import HUANG_RING, HUANG_STAR
+from relaydp.algorithm.i_admm import I_ADMM
+from relaydp.algorithm.ic_admm import IC_ADMM
 from relaydp.algorithm.lab import Noise
+from relaydp.algorithm.m_admm import M_ADMM
+from relaydp.algorithm.nids import NIDS
+from relaydp.algorithm.pg_admm import PG_ADMM
 from relaydp.algorithm.pg_extra import PG_EXTRA
+from relaydp.algorithm.r_admm import MR_ADMM, R_ADMM
 from relaydp.algorithm.recal import RECAL
+from relaydp.algorithm.rw_admm import RW_ADMM, RW_ADMM_LINEARISED
 from relaydp.algorithm.steps import RecalSteps
+from relaydp.algorithm.tripd import TRIPD
+from relaydp.algorithm.walkman import WALKMAN, WALKMAN_GRADIENT
 from relaydp.errors import choose
 
-ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in (RECAL, AFBS, PG_EXTRA)}
+_ALL = (
+    RECAL,
+    AFBS,
+    PG_EXTRA,
+    NIDS,
+    D_ADMM,
+    M_ADMM,
+    R_ADMM,
+    MR_ADMM,
+    HUANG_STAR,
+    HUANG_RING,
+    RW_ADMM,
+    RW_ADMM_LINEARISED,
+    TRIPD,
+    IC_ADMM,
+    PG_ADMM,
+    WALKMAN,
+    WALKMAN_GRADIENT,
+    I_ADMM,
+    DGD,
+    GRADIENT_TRACKING,
+)
+ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ALL}
 
 
 def algorithms() -> list[str]:

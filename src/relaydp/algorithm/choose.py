@@ -61,7 +61,7 @@ def chooser(kernel: Kernel, menu: Menu) -> Callable[..., tuple[Any, int]]:
                 steps = (menu.cautious or menu.paper)(facts, graph)
                 T = activations or (DEFAULT_ACTIVATIONS if noise is None else 20)
             else:
-                grid = [as_arrays(menu, row, facts.agents) for row in menu.grid(facts, graph)]
+                grid = [as_arrays(menu, row._replace(**fixed), facts.agents) for row in menu.grid(facts, graph)]
                 stacked = menu.steps(*(np.stack([np.asarray(p) for p in parts]) for parts in zip(*grid, strict=True)))
                 found = find_steps(kernel, stacked, facts, graph, walk, activations, noise)
                 steps, T = grid[found.at], found.activations

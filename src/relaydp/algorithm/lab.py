@@ -31,6 +31,7 @@ CONDITION = 1e-3  # curvature below this share of L is left out: no budget of ac
 HOPS = 40_000  # hops simulated at most: about a second
 DEFAULT_ACTIVATIONS = 300  # without a budget and without activations=: the paper's table
 FLOOR = 1e-13  # errors below this are rounding
+EARLY = 1e-2  # weight of the first quarter beside the later half: a tie-break
 LARGE = 512  # agents past which no simulation is tried
 
 
@@ -210,13 +211,15 @@ def _without_noise(
     for seed in seeds:
         turns = _turns(kernel, graph, walk, horizon, "plf", seed, horizon)
         error = np.abs(_run(kernel, graph, candidates, columns, turns, seed) - optimum) / span
-        # the later half of the way: a candidate that dips and grows again must not win
-        checks = [error[:, at:].max(axis=1) for at in (horizon // 2, horizon - max(1, horizon // 20))]
-        worst = [np.nan_to_num(check, nan=np.inf).max(axis=1) for check in checks]
-        scores.append(sum(np.log10(np.maximum(w, FLOOR)) for w in worst))
-    score = np.max(scores, axis=0)
+        # the worst from each mark on: a candidate that dips and grows again must not win
+        marks = (horizon - max(1, horizon // 20), horizon // 2, horizon // 4, horizon // 8)
+        checks = [np.nan_to_num(error[:, at:].max(axis=1), nan=np.inf).max(axis=1) for at in marks]
+        scores.append(np.log10(np.maximum(checks, FLOOR)))
+    end, half, quarter, eighth = np.max(scores, axis=0)
+    # the later half decides; where several are done by then, the earlier marks do
+    score = end + half + EARLY * (quarter + eighth)
     best = int(np.argmin(score))
-    return best, float(10.0 ** (score[best] / 2.0))
+    return best, float(10.0 ** end[best])
 
 
 # -- with noise

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from relaydp.graph import Graph
     from relaydp.problem import Problem
 
-DATA, AGENTS, LOSS, L2, DELTA = "fashion-small", 8, "logistic", 1e-2, 1e-5
+DATA, AGENTS, L2, DELTA = "fashion-small", 8, 1e-2, 1e-5
+MOST_CLASSES = 20  # more different whole-number labels than this are numbers, not classes
 # What belongs to one loss only, and is refused with another.
 OPTIONS_OF = {"label_bound": "least-squares", "threshold": "huber"}
 
@@ -68,7 +69,7 @@ class DataSection(Section):
 
 
 class ProblemSection(Section):
-    loss: Annotated[str, AfterValidator(as_loss)] = LOSS
+    loss: Annotated[str, AfterValidator(as_loss)] | None = None  # by the labels
     agents: Annotated[int | str | list[int] | None, BeforeValidator(as_agents)] = None  # 8, or as the graph has
     l1: Weight = 0.0
     l2: Weight = L2
@@ -283,16 +284,30 @@ def _problem(config: Config, agents: int | str | list[int] | None) -> Problem:
     wanted = config.problem
     options = {"l1": wanted.l1, "l2": wanted.l2, "intercept": wanted.intercept, "record_norm": wanted.record_norm}
     options |= {"ranges": wanted.ranges, "clip": wanted.clip}
+    records = load_records(config.data, agents)
+    chosen = wanted.loss or _loss_for(wanted, records)
     for name, loss in OPTIONS_OF.items():
         value = getattr(wanted, name)
-        if value is not None and wanted.loss != loss:
-            raise InputError(
-                f"{name}={value:g} arrived with loss {wanted.loss!r}; it belongs to {loss!r}. Leave it out."
-            )
+        if value is not None and chosen != loss:
+            raise InputError(f"{name}={value:g} arrived with loss {chosen!r}; it belongs to {loss!r}. Leave it out.")
         options |= {} if value is None else {name: value}
     if wanted.regulariser is not None:
         options["regulariser"] = _make_regulariser(wanted.regulariser)
-    return loss_functions()[wanted.loss](load_records(config.data, agents), agents=agents, **options)
+    return loss_functions()[chosen](records, agents=agents, **options)
+
+
+def _loss_for(wanted: ProblemSection, records: Records) -> str:
+    """The loss that fits the labels where none is named: what kind of labels there are is public."""
+    import numpy as np
+
+    for name, loss in OPTIONS_OF.items():
+        if getattr(wanted, name) is not None:
+            return loss
+    whole = records.y.dtype.kind != "f" or bool((records.y == np.round(records.y)).all())
+    classes = len(np.unique(records.y)) if whole else MOST_CLASSES + 1
+    if records.y.dtype.kind in "biuf" and classes > MOST_CLASSES:
+        return "least-squares"
+    return "logistic" if classes <= 2 else "softmax"
 
 
 def _make_regulariser(table: dict[str, Any]) -> Any:

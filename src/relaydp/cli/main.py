@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from relaydp import __version__
-from relaydp.cli import data, run
+from relaydp.cli import compare, data, run
 from relaydp.errors import RelayError
 
 HELP = """Train convex models together, without a server and without leaking anybody's records.
@@ -23,6 +23,7 @@ EPILOG = """\b
   relaydp demo                            a private model over 8 agents
   relaydp run --epsilon 1 --out first     train with a budget, keep the result
   relaydp run examples/run.toml           the same from a file
+  relaydp compare --epsilon 1             which algorithm is best for a budget
   relaydp show first                      look at it again
   relaydp rerun first                     repeat it, bit for bit
   relaydp data list                       what there is to train on
@@ -96,6 +97,7 @@ def demo(
 
 
 app.command()(run.run)
+app.command()(compare.compare)
 app.command()(run.show)
 app.command()(run.rerun)
 app.add_typer(data.app, name="data")

@@ -22,7 +22,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no t
 Folder = Annotated[Path, typer.Argument(help="A folder written by `relaydp run --out` or Result.save.")]
 
 
-def _flag(panel: str, text: str, metavar: str | None = None, *names: str) -> Any:
+def flag(panel: str, text: str, metavar: str | None = None, *names: str) -> Any:
     return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=panel, show_default=False)
 
 
@@ -32,27 +32,27 @@ def run(
         Path | None,
         typer.Argument(metavar="CONFIG.toml", help="Settings; flags override them. See examples/run.toml."),
     ] = None,
-    data: Annotated[str | None, _flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH")] = None,
-    label: Annotated[str | None, _flag(DATA, "A file's label column.", "COLUMN")] = None,
-    groups: Annotated[list[str] | None, _flag(DATA, "A column that is no feature; repeatable.", "COLUMN")] = None,
-    drop: Annotated[list[str] | None, _flag(DATA, "A column to leave out; repeatable.", "COLUMN")] = None,
+    data: Annotated[str | None, flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH")] = None,
+    label: Annotated[str | None, flag(DATA, "A file's label column.", "COLUMN")] = None,
+    groups: Annotated[list[str] | None, flag(DATA, "A column that is no feature; repeatable.", "COLUMN")] = None,
+    drop: Annotated[list[str] | None, flag(DATA, "A column to leave out; repeatable.", "COLUMN")] = None,
     loss: Annotated[
-        str | None, _flag(PROBLEM, "logistic, least-squares, softmax or huber; default logistic.", "NAME")
+        str | None, flag(PROBLEM, "logistic, least-squares, softmax or huber; default: by the labels.", "NAME")
     ] = None,
     agents: Annotated[
-        str | None, _flag(PROBLEM, "A count, sizes such as 120,80,256, or a column; default 8.", "N|SIZES|COLUMN")
+        str | None, flag(PROBLEM, "A count, sizes such as 120,80,256, or a column; default 8.", "N|SIZES|COLUMN")
     ] = None,
-    l1: Annotated[float | None, _flag(PROBLEM, "Weight of the 1-norm; default 0.")] = None,
-    l2: Annotated[float | None, _flag(PROBLEM, "Weight of the ridge; default 0.01.")] = None,
+    l1: Annotated[float | None, flag(PROBLEM, "Weight of the 1-norm; default 0.")] = None,
+    l2: Annotated[float | None, flag(PROBLEM, "Weight of the ridge; default 0.01.")] = None,
     intercept: Annotated[
-        bool | None, _flag(PROBLEM, "Add an unpenalised constant.", None, "--intercept/--no-intercept")
+        bool | None, flag(PROBLEM, "Add an unpenalised constant.", None, "--intercept/--no-intercept")
     ] = None,
     record_norm: Annotated[
-        float | None, _flag(PROBLEM, "Public bound on a record's norm; longer ones are shrunk to it.")
+        float | None, flag(PROBLEM, "Public bound on a record's norm; longer ones are shrunk to it.")
     ] = None,
     ranges: Annotated[
         str | None,
-        _flag(
+        flag(
             PROBLEM,
             "Public range of the features, or fit (looks at the records), or fit-public (they are public); "
             "default: the catalogue's, or none.",
@@ -60,13 +60,13 @@ def run(
         ),
     ] = None,
     clip: Annotated[
-        float | None, _flag(PROBLEM, "Bound on one record's gradient; default: the most that the bounds above allow.")
+        float | None, flag(PROBLEM, "Bound on one record's gradient; default: the most that the bounds above allow.")
     ] = None,
-    label_bound: Annotated[float | None, _flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
-    threshold: Annotated[float | None, _flag(PROBLEM, "Where huber turns into a line; default 1.")] = None,
+    label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
+    threshold: Annotated[float | None, flag(PROBLEM, "Where huber turns into a line; default 1.")] = None,
     graph: Annotated[
         str | None,
-        _flag(
+        flag(
             GRAPH,
             "ring, path, star, complete, grid:4x8, torus, hypercube, erdos-renyi:0.3, watts-strogatz:4,0.1, "
             "random-regular:4, or a .graphml, .txt, .csv or .edges file; default ring.",
@@ -74,37 +74,37 @@ def run(
         ),
     ] = None,
     walk: Annotated[
-        str | None, _flag(GRAPH, "random, cyclic, lazy, nonbacktracking or tour; default random.", "NAME")
+        str | None, flag(GRAPH, "random, cyclic, lazy, nonbacktracking or tour; default random.", "NAME")
     ] = None,
-    start: Annotated[int | None, _flag(GRAPH, "The agent that holds the first baton; default 0.")] = None,
+    start: Annotated[int | None, flag(GRAPH, "The agent that holds the first baton; default 0.")] = None,
     epsilon: Annotated[
         float | None,
-        _flag(PRIVACY, "How much may leak about any record, over the whole run; without it there is no privacy."),
+        flag(PRIVACY, "How much may leak about any record, over the whole run; without it there is no privacy."),
     ] = None,
-    delta: Annotated[float | None, _flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
+    delta: Annotated[float | None, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
     mechanism: Annotated[
         str | None,
-        _flag(
+        flag(
             PRIVACY,
             "gradient (sound), published (the paper's; no guarantee) or none; default gradient with --epsilon.",
             "NAME",
         ),
     ] = None,
     variant: Annotated[
-        str | None, _flag(PRIVACY, "Of published: memoryless, carried or replace; default memoryless.", "NAME")
+        str | None, flag(PRIVACY, "Of published: memoryless, carried or replace; default memoryless.", "NAME")
     ] = None,
     ratio: Annotated[
-        float | None, _flag(PRIVACY, "Each activation's share of the budget over the one before; default 1.")
+        float | None, flag(PRIVACY, "Each activation's share of the budget over the one before; default 1.")
     ] = None,
-    algorithm: Annotated[str | None, _flag(RUN, "recal, afbs, ...; default recal.", "NAME")] = None,
+    algorithm: Annotated[str | None, flag(RUN, "recal, afbs, ...; default recal.", "NAME")] = None,
     activations: Annotated[
-        int | None, _flag(RUN, "How often an agent acts: the PLF; default: chosen from public facts.")
+        int | None, flag(RUN, "How often an agent acts: the PLF; default: chosen from public facts.")
     ] = None,
     steps: Annotated[
-        str | None, _flag(RUN, "tuned, paper, or alpha=..,beta=..,gamma=..; default tuned.", "NAME|NUMBERS")
+        str | None, flag(RUN, "tuned, paper, or alpha=..,beta=..,gamma=..; default tuned.", "NAME|NUMBERS")
     ] = None,
-    seed: Annotated[int | None, _flag(RUN, "Of the walk and the noise; default 0.")] = None,
-    out: Annotated[Path | None, _flag(OUTPUT, "Keep the result in this new folder.", "FOLDER")] = None,
+    seed: Annotated[int | None, flag(RUN, "Of the walk and the noise; default 0.")] = None,
+    out: Annotated[Path | None, flag(OUTPUT, "Keep the result in this new folder.", "FOLDER")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a result in --out.", rich_help_panel=OUTPUT)
     ] = False,
@@ -160,7 +160,7 @@ def show(folder: Folder, json_: AsJson = False) -> None:
 
 def rerun(
     folder: Folder,
-    data: Annotated[str | None, _flag(DATA, "The data, if it has moved since.", "NAME|PATH")] = None,
+    data: Annotated[str | None, flag(DATA, "The data, if it has moved since.", "NAME|PATH")] = None,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -1,8 +1,9 @@
 """The engine: plan, compiled loop, trace, and the calls users make."""
 
 from relaydp.engine.alone import Alone, solve_alone
+from relaydp.engine.compare import Comparison, compare
 from relaydp.engine.rerun import rerun
 from relaydp.engine.solve import solve
 from relaydp.engine.sweep import Sweep, sweep
 
-__all__ = ["Alone", "Sweep", "rerun", "solve", "solve_alone", "sweep"]
+__all__ = ["Alone", "Comparison", "Sweep", "compare", "rerun", "solve", "solve_alone", "sweep"]

@@ -11,7 +11,7 @@ sound mechanism: a plan for a private run of an algorithm that needs it is refus
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,29 @@ from relaydp.graph import Network
 from relaydp.privacy.mechanism import release
 from relaydp.problem import Silos
 from relaydp.problem.problem import Terms
+
+
+class Spectra(NamedTuple):
+    """Least squares solved once for every kappa: H_i = Q_i diag(h_i) Q_i' with the ridge, and b_i = A_i'y / m_i."""
+
+    values: Float[Array, "agents dim"]  # h_i
+    vectors: Float[Array, "agents dim dim"]  # Q_i
+    moments: Float[Array, "agents dim"]  # b_i
+
+    def solve(self, i: Any, p: Array, kappa: Array, v: Array) -> Array:
+        """argmin 1/2 x'H_i x - b_i'x + <p, x> + kappa/2 ||x - v||^2 for agent i, or for all with i = slice(None)."""
+        h, Q = self.values[i], self.vectors[i]
+        right = self.moments[i] - p + kappa[..., None] * v
+        turned = jnp.einsum("...kj,...k->...j", Q, right) / (h + kappa[..., None])
+        return jnp.einsum("...kj,...j->...k", Q, turned)
+
+
+class Exact(NamedTuple):
+    """What opens the exact door: the L_i for an iterative argmin, and for least squares the spectra."""
+
+    smoothness: Float[Array, " agents"]
+    spectra: Spectra | None
+
 
 NO_NETWORK = Network()
 INNER_STEPS = 2000  # of the exact argmin; it stops long before at rounding
@@ -41,12 +64,9 @@ def open_door(
     network: Network = NO_NETWORK,
     variant: str | None = None,
     batched: bool = False,
-    smoothness: Float[Array, " agents"] | None = None,
+    exact: Exact | None = None,
 ) -> Setting:
-    """All that a step may use: the doors and the prox, and nothing else of the problem.
-
-    `smoothness` (the L_i) opens the exact door.
-    """
+    """All that a step may use: the doors and the prox, nothing else of the problem. `exact` opens the exact door."""
     agents = silos.size.shape[0]
 
     def gradient(
@@ -63,7 +83,10 @@ def open_door(
     def argmin(
         i: Int[Array, ""], p: Float[Array, " dim"], kappa: Float[Array, ""], v: Float[Array, " dim"], with_r: bool
     ) -> Float[Array, " dim"]:
-        L = _exact(smoothness)[i]
+        smoothness, spectra = _open(exact)
+        if spectra is not None:
+            return spectra.solve(i, p, kappa, v)
+        L = smoothness[i]
 
         def slope(x: Array) -> Array:
             return silos.gradient(i, x, None) + terms.ridge_gradient(x) + p + kappa * (x - v)
@@ -73,7 +96,9 @@ def open_door(
     def argmins(
         p: Float[Array, "agents dim"], kappa: Float[Array, " agents"], v: Float[Array, "agents dim"], with_r: bool
     ) -> Float[Array, "agents dim"]:
-        L = _exact(smoothness)
+        L, spectra = _open(exact)
+        if spectra is not None:
+            return spectra.solve(slice(None), p, kappa, v)
 
         def slope(xs: Array) -> Array:
             ridge = jax.vmap(terms.ridge_gradient)(xs)
@@ -86,10 +111,10 @@ def open_door(
     return Setting(agents, gradient, gradients, argmin, argmins, terms.prox, when, network, variant)
 
 
-def _exact(smoothness: Array | None) -> Array:
-    if smoothness is None:
+def _open(exact: Exact | None) -> Exact:
+    if exact is None:
         raise PrivacyError("the exact door is closed in a private run; use the algorithm's linearised form.")
-    return smoothness
+    return exact
 
 
 def _accelerate(slope: Callable[[Array], Array], prox: Any, start: Array, L: Array, mu: Array) -> Array:

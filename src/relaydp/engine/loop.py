@@ -16,11 +16,12 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.algorithm import Algorithm, Setting, Turn
-from relaydp.engine.door import open_door
+from relaydp.engine.door import Exact, Spectra, open_door
 from relaydp.engine.plan import Plan
 from relaydp.engine.progress import Progress
 from relaydp.graph import Graph, Network, Route, network_of
 from relaydp.problem import Problem, Silos
+from relaydp.problem.loss import LEAST_SQUARES
 from relaydp.problem.problem import Terms
 
 BLOCKS = 25  # stretches a chunk
@@ -44,22 +45,44 @@ class World(NamedTuple):
     terms: Terms
     clip: Array | None
     network: Network
-    smoothness: Array | None  # L_i, where the exact door is open
+    exact: Exact | None
 
     def setting(self, variant: str | None, batched: bool = False) -> Setting:
-        silos, terms, clip, network, smoothness = self
-        return open_door(silos, terms, clip, network, variant, batched, smoothness)
+        silos, terms, clip, network, exact = self
+        return open_door(silos, terms, clip, network, variant, batched, exact)
 
 
 def world_of(problem: Problem, graph: Graph, plan: Plan) -> World:
-    exact = plan.algorithm.data == "argmin" and not plan.private
+    needed = plan.algorithm.data == "argmin" and not plan.private
     return World(
         silos=problem.working_silos,
         terms=problem.terms,
         clip=None if plan.clip is None else jnp.asarray(plan.clip),
         network=network_of(graph, plan.algorithm.needs),
-        smoothness=jnp.asarray(plan.facts.smoothness) if exact else None,
+        exact=Exact(jnp.asarray(plan.facts.smoothness), spectra_of(problem)) if needed else None,
     )
+
+
+SPECTRA_DIM = 1024  # least squares up to this size are diagonalised once instead of iterated on
+
+
+def spectra_of(problem: Problem) -> Spectra | None:
+    """For least squares without r: every agent's Hessian, diagonalised."""
+    if problem.loss is not LEAST_SQUARES or problem.regulariser.kind != "none" or problem.dim > SPECTRA_DIM:
+        return None
+    known = problem.__dict__.setdefault("_spectra", [])
+    if not known:
+        zeros = jnp.zeros((problem.agents, problem.dim))
+        silos, ridge = problem.working_silos, problem.terms.ridge_gradient
+
+        def hessian_column(e: Array) -> Array:
+            return silos.gradients(zeros + e[None, :], None) - silos.gradients(zeros, None) + ridge(e)[None, :]
+
+        columns = jax.jit(jax.vmap(hessian_column))(jnp.eye(problem.dim))  # (dim, agents, dim)
+        values, vectors = np.linalg.eigh(np.asarray(columns).transpose(1, 0, 2))
+        moments = -np.asarray(silos.gradients(zeros, None))
+        known.append(Spectra(jnp.asarray(values), jnp.asarray(vectors), jnp.asarray(moments)))
+    return known[0]
 
 
 def scan_turns(

@@ -16,7 +16,7 @@ import numpy as np
 
 from relaydp.algorithm import Algorithm, Noise, find_algorithm
 from relaydp.errors import InputError, PrivacyError, choose
-from relaydp.graph import WALKS, Graph, Rounds, Route, rounds, route
+from relaydp.graph import WALKS, Graph, Rounds, Route, check_size, rounds, route
 from relaydp.privacy import (
     Budget,
     Ledger,
@@ -169,6 +169,7 @@ def make_plan(
             f"the problem has {problem.agents} agents and the graph {graph.agents}; needed the same number. "
             f"Split the data with agents={graph.agents}, or take a graph of {problem.agents}."
         )
+    check_size(graph, method.needs)
     choose("walk", walk, WALKS)
     choose("variant", variant, VARIANTS)
     _check_count(activations)

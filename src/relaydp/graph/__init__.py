@@ -1,7 +1,7 @@
 """Graphs, the walks a baton takes over them, and the routes that walks become."""
 
 from relaydp.graph.graph import Graph
-from relaydp.graph.network import Network, metropolis, network_of
+from relaydp.graph.network import Network, check_size, metropolis, network_of
 from relaydp.graph.route import RULES, Rounds, Route, rounds, route
 from relaydp.graph.topologies import (
     complete,
@@ -29,6 +29,7 @@ __all__ = [
     "Network",
     "Rounds",
     "Route",
+    "check_size",
     "complete",
     "cycle",
     "erdos_renyi",

@@ -52,13 +52,18 @@ def _slots(graph: Graph) -> dict[str, np.ndarray]:
     return {"neighbours": neighbours, "real": real, "back": back}
 
 
-def network_of(graph: Graph, needs: Iterable[str]) -> Network:
-    """The parts of the network that an algorithm needs."""
-    wanted = set(needs)
-    if wanted & {"mixing", "laplacian"} and graph.agents > DENSE:
+def check_size(graph: Graph, needs: Iterable[str]) -> None:
+    """Refuse a graph whose n x n matrices would not fit."""
+    if {"mixing", "laplacian"} & set(needs) and graph.agents > DENSE:
         raise InputError(
             f"{graph.name} has {graph.agents} agents; synchronous algorithms take up to {DENSE}. Use recal."
         )
+
+
+def network_of(graph: Graph, needs: Iterable[str]) -> Network:
+    """The parts of the network that an algorithm needs."""
+    wanted = set(needs)
+    check_size(graph, wanted)
     parts: dict[str, Any] = {}
     if "mixing" in wanted:
         parts["mixing"] = metropolis(graph)

@@ -60,3 +60,46 @@ def draw_demo(path: Path, relay: Curve, alone: Curve, best: float, traces: dict[
     right.legend(frameon=False, loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None})
+
+
+PALETTE = ("#0b6e69", "#c2603b", "#3c5a99", "#8a6d1b", "#7a3e78", "#5a6472", "#2f7d32", "#b23a5a", "#1f8ab0", "#6b4f3a")
+STYLES = ("-", "--", ":", "-.")
+
+
+def draw_comparison(path: Path, comparison: Any, title: str) -> None:
+    """Relative error, objective gap and accuracy of one traced run each, against PLF, messages and epsilon spent."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    from relaydp.engine.compare import gap
+    from relaydp.privacy import epsilon_exact
+
+    figure = Figure(figsize=(13, 10), layout="constrained", dpi=120)
+    figure.suptitle(title, x=0.01, ha="left", color=INK)
+    private = comparison.budget is not None
+    across = ("activations an agent (PLF)", "messages (link uses)", *(["epsilon spent"] if private else []))
+    down = ("relative error", "objective gap", "accuracy")
+    grid = figure.add_gridspec(len(down), len(across))
+    plots = [[_axes(figure, grid[r, c], "", x, y) for c, x in enumerate(across)] for r, y in enumerate(down)]
+    for number, (name, result) in enumerate(comparison.results.items()):
+        trace, look = result.trace, {"color": PALETTE[number % len(PALETTE)], "linewidth": 1.4}
+        look["linestyle"] = STYLES[number // len(PALETTE) % len(STYLES)]
+        at = [trace.activations, trace.messages]
+        if private:
+            delta = comparison.budget.delta
+            finite = np.isfinite(trace.rho)
+            at.append(
+                np.array([epsilon_exact(r, delta) if ok else np.nan for r, ok in zip(trace.rho, finite, strict=True)])
+            )
+        for row, values in enumerate((trace.relative_error, gap(result, comparison.best_value), trace.accuracy)):
+            for column, x in enumerate(at):
+                plots[row][column].plot(x, values, label=name if (row, column) == (0, 0) else None, **look)
+    for row, axes in enumerate(plots):
+        for spot in axes:
+            if row < 2 and spot.lines and any(np.nanmax(line.get_ydata(), initial=0.0) > 0 for line in spot.lines):
+                spot.set_yscale("log")
+    figure.legend(loc="outside lower center", ncols=6, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Software": None} if path.suffix == ".png" else None)

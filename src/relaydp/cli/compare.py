@@ -1,0 +1,145 @@
+"""`relaydp compare`: many algorithms, one problem, one graph, one budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relaydp.cli.run import DATA, GRAPH, OUTPUT, PRIVACY, PROBLEM, RUN, AsJson, Quiet, flag, print_json
+from relaydp.errors import InputError
+
+if TYPE_CHECKING:
+    from relaydp.engine import Comparison
+
+
+def compare(
+    ctx: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="CONFIG.toml", help="Settings as for `relaydp run`; flags override them."),
+    ] = None,
+    algorithms: Annotated[
+        str, typer.Option(help="Names with commas between, or all.", metavar="NAMES|all", rich_help_panel=RUN)
+    ] = "all",
+    data: Annotated[str | None, flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH")] = None,
+    label: Annotated[str | None, flag(DATA, "A file's label column.", "COLUMN")] = None,
+    loss: Annotated[str | None, flag(PROBLEM, "As for run; default: by the labels.", "NAME")] = None,
+    agents: Annotated[str | None, flag(PROBLEM, "As for run; default 8.", "N|SIZES|COLUMN")] = None,
+    l1: Annotated[float | None, flag(PROBLEM, "Weight of the 1-norm; default 0.")] = None,
+    l2: Annotated[float | None, flag(PROBLEM, "Weight of the ridge; default 0.01.")] = None,
+    record_norm: Annotated[float | None, flag(PROBLEM, "Public bound on a record's norm.")] = None,
+    ranges: Annotated[str | None, flag(PROBLEM, "Public range of the features; as for run.", "LOW,HIGH|fit")] = None,
+    clip: Annotated[float | None, flag(PROBLEM, "Bound on one record's gradient.")] = None,
+    label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
+    graph: Annotated[str | None, flag(GRAPH, "As for run; default ring.", "NAME|PATH")] = None,
+    walk: Annotated[str | None, flag(GRAPH, "What the relays follow; default tour.", "NAME")] = None,
+    epsilon: Annotated[float | None, flag(PRIVACY, "The budget of each run; without it there is no privacy.")] = None,
+    delta: Annotated[float | None, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
+    mechanism: Annotated[
+        str | None, flag(PRIVACY, "gradient (sound) or published; default gradient with --epsilon.", "NAME")
+    ] = None,
+    activations: Annotated[
+        int | None, flag(RUN, "The PLF of all; default: each algorithm's own, chosen from public facts.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How many seeds, run at once.", rich_help_panel=RUN)] = 16,
+    figure: Annotated[Path | None, flag(OUTPUT, "Draw the curves into this file (.png, .svg, .pdf).", "FILE")] = None,
+    json_: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run many algorithms on one problem, graph and budget, and rank them.
+
+    \b
+    relaydp compare --data digits --epsilon 1
+    relaydp compare --algorithms recal,nids,pg-extra --graph star --activations 300
+    relaydp compare examples/run.toml --figure compare.png
+
+    Steps are tuned by one rule for all, from public facts. An algorithm that cannot run as asked says why.
+    """
+    from relaydp.cli.config import FLAGS, build, read_config
+
+    if seeds < 1:
+        raise InputError(f"--seeds {seeds} arrived; needed at least 1.")
+    given = {name: value for name, value in ctx.params.items() if name in FLAGS and value not in (None, [], ())}
+    problem, network, asked = build(read_config(config, given))
+    names = "all" if algorithms.strip() == "all" else [name.strip() for name in algorithms.split(",") if name.strip()]
+    options: dict[str, Any] = {key: asked[key] for key in ("budget", "mechanism", "ratio") if key in asked}
+    options["walk"] = asked["walk"] if config is not None or walk is not None else "tour"
+
+    from relaydp.engine import compare as run_all
+
+    with _bar(quiet or json_) as report:
+        found = run_all(
+            problem, network, names, seeds=range(seeds), activations=asked["activations"], progress=report, **options
+        )
+    if figure is not None:
+        from relaydp.report import draw_comparison
+
+        draw_comparison(figure, found, f"{problem.data.name}, {problem.loss.name}, {network.name}")
+    if json_:
+        print_json({"data": problem.data.name, "graph": network.name, "seeds": seeds, **found.summary()})
+    elif not quiet:
+        print_comparison(found, figure)
+
+
+class _bar:
+    """Which algorithm is running, on a terminal."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+
+    def __enter__(self) -> Any:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        self.bar = Progress(
+            TextColumn("{task.description:24}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=self.quiet or not console.is_terminal,
+        )
+        self.bar.start()
+        task = self.bar.add_task("", total=None)
+        return lambda name, done, total: self.bar.update(task, description=name, completed=done, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+
+def print_comparison(found: Comparison, figure: Path | None) -> None:
+    """The table, best first, then why some are missing."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=110)  # a file or a pipe has room for every column
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("algorithm", "excess F", "rel. error", "accuracy", "epsilon", "PLF", "messages", "vectors", "paper's"):
+        table.add_column(name, justify="left" if name == "algorithm" else "right", no_wrap=True)
+    for row in found.rows:
+        if row["status"] == "refused":
+            continue
+        cells = [_number(row[key], form) for key, form in (("excess", ".2e"), ("relative_error", ".2e"))]
+        cells += [_number(row["accuracy"], ".4f"), _number(row["epsilon"], ".3f")]
+        cells += [str(row[key]) for key in ("plf", "messages", "vectors", "messages_paper")]
+        table.add_row(row["algorithm"], *cells)
+    console.print(table)
+    notes: dict[str, list[str]] = {}
+    for row in found.rows:
+        if row["note"]:
+            notes.setdefault(row["note"].replace(row["algorithm"], "it"), []).append(row["algorithm"])
+    for note, names in notes.items():
+        console.print(Text(f"{', '.join(names)}: {note}"))
+    if figure is not None:
+        console.print(f"Figure: {figure}")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

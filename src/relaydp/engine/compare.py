@@ -1,0 +1,149 @@
+"""compare: which method gives the best model for this budget on this graph?
+
+Every algorithm gets the same problem, graph, budget and seeds, and its steps (and, under a budget, its number of
+activations) from the same lab by the same rule. An algorithm that cannot run as asked is a row with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relaydp.algorithm import ALGORITHMS, find_algorithm
+from relaydp.engine.plan import AUTO
+from relaydp.engine.solve import solve
+from relaydp.engine.sweep import Sweep, sweep
+from relaydp.errors import InputError, RelayError
+from relaydp.graph import Graph
+from relaydp.privacy import Budget
+from relaydp.problem import Problem, minimise
+from relaydp.result import Result, plain
+
+MEASURES = ("excess", "relative_error", "accuracy")
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """One row an algorithm, best first; `results` holds one traced run of each."""
+
+    rows: list[dict[str, Any]]
+    results: dict[str, Result]
+    budget: Budget | None
+    best_value: float  # F(x*)
+
+    def row(self, algorithm: str) -> dict[str, Any]:
+        return next(row for row in self.rows if row["algorithm"] == algorithm)
+
+    def summary(self) -> dict[str, Any]:
+        """The table in one JSON object; numbers that do not exist are null, with the reason in `note`."""
+        budget = None if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
+        return {"budget": budget, "rows": self.rows}
+
+
+def compare(
+    problem: Problem,
+    graph: Graph,
+    algorithms: str | Sequence[str] = "all",
+    budget: Budget | None = None,
+    *,
+    mechanism: str | None = AUTO,
+    seeds: Iterable[int] = range(16),
+    activations: int | None = None,
+    walk: str = "tour",
+    ratio: float | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Comparison:
+    """Run every algorithm over all seeds and rank them by the median excess objective.
+
+    `walk` is what the relays follow; `progress(name, done, total)` is told of each algorithm as it starts.
+
+    >>> import relaydp as rd
+    >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+    >>> table = rd.compare(problem, rd.ring(4), ["recal", "pg-extra"], seeds=range(2), activations=50)
+    >>> sorted(row["algorithm"] for row in table.rows)
+    ['pg-extra', 'recal']
+    """
+    names = sorted(ALGORITHMS) if isinstance(algorithms, str) and algorithms == "all" else algorithms
+    names = [names] if isinstance(names, str) else list(names)
+    if not names:
+        raise InputError("no algorithm arrived; needed at least one name, or 'all'.")
+    for name in names:
+        find_algorithm(name)
+    numbers = [int(seed) for seed in seeds]
+    best = minimise(problem).value
+    rows, results = [], {}
+    options: dict[str, Any] = {"mechanism": mechanism, "activations": activations, "walk": walk, "ratio": ratio}
+    for done, name in enumerate(names):
+        if progress is not None:
+            progress(name, done, len(names))
+        began = time.perf_counter()
+        try:
+            runs = sweep(problem, graph, numbers, [budget], algorithm=name, progress=False, **options)
+            traced = solve(
+                problem, graph, name, budget=budget, seed=numbers[0], transcript=False, progress=False, **options
+            )
+        except RelayError as error:
+            rows.append(_refused(name, str(error)))
+            continue
+        rows.append(_row(name, runs, traced, time.perf_counter() - began))
+        results[name] = traced
+    rows.sort(key=lambda row: (row["excess"] is None, row["excess"] if row["excess"] is not None else 0.0))
+    return Comparison(rows, results, budget, best)
+
+
+def _refused(name: str, reason: str) -> dict[str, Any]:
+    empty = dict.fromkeys(
+        ("mechanism", "plf", "messages", "vectors", "messages_paper", "epsilon", "epsilon_paper", *MEASURES, "seconds")
+    )
+    return {"algorithm": name, "title": ALGORITHMS[name].title, **empty, "status": "refused", "note": reason}
+
+
+def _row(name: str, runs: Sweep, traced: Result, seconds: float) -> dict[str, Any]:
+    diverged = sum(status == "diverged" for status in runs.status)
+    row: dict[str, Any] = {
+        "algorithm": name,
+        "title": ALGORITHMS[name].title,
+        "mechanism": traced.mechanism,
+        "plf": int(np.median(runs.plf)),
+        "messages": int(np.median(runs.messages)),
+        "vectors": int(np.median(runs.messages)) * ALGORITHMS[name].vectors,
+        "messages_paper": int(np.median(runs.messages)) * ALGORITHMS[name].paper_factor,
+        "epsilon": plain(traced.epsilon),
+        "epsilon_paper": plain(traced.epsilon_paper),
+    }
+    for measure in MEASURES:
+        values = getattr(runs, measure)
+        known = values[np.isfinite(values)]
+        row[measure] = float(np.median(known)) if len(known) > len(values) // 2 else None
+        row[f"{measure}_quartiles"] = [float(q) for q in np.percentile(known, [25, 75])] if len(known) else None
+    row["seconds"] = round(seconds, 3)
+    row["status"] = "diverged" if diverged > len(runs) // 2 else "finished"
+    row["note"] = _note(row, runs, diverged)
+    return row
+
+
+def _note(row: dict[str, Any], runs: Sweep, diverged: int) -> str:
+    """Why a cell is empty, or ''."""
+    if diverged:
+        return f"{diverged} of {len(runs)} runs diverged."
+    notes = []
+    if row["relative_error"] is None:
+        notes.append("x* = 0, so relative error has no meaning.")
+    if row["accuracy"] is None:
+        notes.append("The loss does not classify.")
+    if row["mechanism"] is None:
+        notes.append("No noise, no epsilon.")
+    elif row["epsilon"] is None:
+        notes.append("The published mechanism has no defensible epsilon.")
+    return " ".join(notes)
+
+
+def gap(result: Result, best_value: float) -> np.ndarray:
+    """F(x) - F(x*) along a traced run, never below rounding."""
+    assert result.trace is not None
+    return np.maximum(result.trace.objective - best_value, math.ulp(best_value))

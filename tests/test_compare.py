@@ -1,0 +1,58 @@
+"""compare: every algorithm is a row with numbers or with the reason why not."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import relaydp as rd
+from relaydp.cli.main import app
+
+NUMBERS = ("plf", "messages", "vectors", "messages_paper", "excess", "relative_error", "accuracy", "seconds")
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2, record_norm=2.0)
+
+
+@pytest.mark.parametrize("budget", [None, rd.Budget(4.0, 1e-4)], ids=["open", "private"])
+def test_every_algorithm_is_a_row_with_numbers_or_a_reason(problem, budget):
+    table = rd.compare(problem, rd.ring(4), "all", budget, seeds=range(2), activations=10)
+    assert sorted(row["algorithm"] for row in table.rows) == rd.algorithms()
+    for row in table.rows:
+        empty = [key for key in NUMBERS if row[key] is None]
+        assert not empty or row["note"], f"{row['algorithm']} leaves {empty} empty without a reason"
+        if budget is not None and row["status"] == "finished":
+            assert row["epsilon"] <= 4.0
+    ranked = [row["excess"] for row in table.rows if row["excess"] is not None]
+    assert ranked == sorted(ranked)
+    json.dumps(table.summary(), allow_nan=False)
+
+
+def test_a_row_is_the_median_of_its_runs(problem):
+    budget = rd.Budget(4.0, 1e-4)
+    table = rd.compare(problem, rd.ring(4), ["recal"], budget, seeds=range(3), activations=10)
+    runs = [rd.solve(problem, rd.ring(4), budget=budget, seed=s, activations=10, walk="tour") for s in range(3)]
+    assert np.isclose(table.row("recal")["accuracy"], np.median([run.accuracy for run in runs]))
+    assert np.isclose(
+        table.row("recal")["excess"], np.median([run.objective - run.reference.value for run in runs]), rtol=1e-6
+    )
+
+
+def test_the_command_prints_json_a_table_and_a_figure(tmp_path):
+    call = CliRunner().invoke
+    options = ["compare", "--data", "breast-cancer", "--agents", "4", "--algorithms", "recal,pg-extra", "--seeds", "2"]
+    done = call(app, [*options, "--activations", "8", "--epsilon", "3", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert {row["algorithm"] for row in found["rows"]} == {"recal", "pg-extra"}
+    figure = tmp_path / "curves.svg"
+    done = call(app, [*options, "--activations", "8", "--figure", str(figure)])
+    assert done.exit_code == 0 and "pg-extra" in done.stdout and figure.stat().st_size > 10_000
+
+
+def test_unknown_names_are_refused_with_the_nearest():
+    done = CliRunner().invoke(app, ["compare", "--algorithms", "recal,pg-extr", "--data", "breast-cancer"])
+    assert done.exit_code == 2 and "Did you mean 'pg-extra'" in done.stderr
