@@ -134,7 +134,7 @@ def print_comparison(found: Comparison, figure: Path | None) -> None:
     notes: dict[str, list[str]] = {}
     for row in found.rows:
         if row["note"]:
-            notes.setdefault(row["note"].replace(row["algorithm"], "it"), []).append(row["algorithm"])
+            notes.setdefault(row["note"].replace(f"for {row['algorithm']};", "here;"), []).append(row["algorithm"])
     for note, names in notes.items():
         console.print(Text(f"{', '.join(names)}: {note}"))
     if figure is not None:
