@@ -21,7 +21,8 @@ def table(summary: dict) -> str:
         lines.append("| " + " | ".join([*cells, str(row["plf"]), str(row["messages"])]) + " |")
     low, high = summary["accuracy_min"], summary["accuracy_max"]
     lines.append(
-        f"\nMedians: the relay's over {summary['seeds']} seeds ({low:.4f} to {high:.4f}), alone over 8 agents and 4 seeds."
+        f"\nMedians: the relay's over {summary['seeds']} seeds ({low:.4f} to {high:.4f}), alone over 8 agents and 4 "
+        "seeds."
     )
     return "\n".join(lines)
 

@@ -69,16 +69,19 @@ def open_door(
     """All that a step may use: the doors and the prox, nothing else of the problem. `exact` opens the exact door."""
     agents = silos.size.shape[0]
 
+    def privatise(value: Array, scale: Array, key: PRNGKeyArray) -> Array:
+        # clip and noise belong together: without a clip there is nothing to protect, and no draw to pay for
+        return value if clip is None else release(value, scale, key)
+
     def gradient(
         i: Int[Array, ""], y: Float[Array, " dim"], scale: Float[Array, ""], key: PRNGKeyArray
     ) -> Float[Array, " dim"]:
-        return release(silos.gradient(i, y, clip), scale, key) + terms.ridge_gradient(y)
+        return privatise(silos.gradient(i, y, clip), scale, key) + terms.ridge_gradient(y)
 
     def gradients(
         ys: Float[Array, "agents dim"], scales: Float[Array, " agents"], key: PRNGKeyArray
     ) -> Float[Array, "agents dim"]:
-        noisy = release(silos.gradients(ys, clip), scales[:, None], key)
-        return noisy + jax.vmap(terms.ridge_gradient)(ys)
+        return privatise(silos.gradients(ys, clip), scales[:, None], key) + jax.vmap(terms.ridge_gradient)(ys)
 
     def argmin(
         i: Int[Array, ""], p: Float[Array, " dim"], kappa: Float[Array, ""], v: Float[Array, " dim"], with_r: bool
