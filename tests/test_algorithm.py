@@ -52,6 +52,7 @@ GRAPHS = {
     "grid": rd.grid(2, 3),
     "erdos-renyi": rd.erdos_renyi(6, 0.5, seed=1),
 }
+THREE = {name: GRAPHS[name] for name in ("ring", "star", "erdos-renyi")}  # a cycle, a hub, neither
 SIZES = [20, 31, 17, 40, 25, 22]
 
 
@@ -116,7 +117,7 @@ def test_without_noise_it_reaches_the_optimum_found_by_cvxpy(case, loss, l1):
     assert result.relative_error < params.tolerance
 
 
-@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS.keys())
+@pytest.mark.parametrize("graph", THREE.values(), ids=THREE.keys())
 def test_one_seed_is_one_run(sound, graph):
     name, params = sound
     problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
@@ -141,7 +142,7 @@ def test_one_seed_is_one_run_in_pieces_and_without_compilation(sound):
     assert np.allclose(fast.x, slow.x, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS.keys())
+@pytest.mark.parametrize("graph", THREE.values(), ids=THREE.keys())
 def test_messages_follow_edges_and_are_counted_once(case, graph):
     name, params = case
     if params.options.get("walk") == "cyclic" and graph is not GRAPHS["ring"]:
@@ -156,7 +157,7 @@ def test_messages_follow_edges_and_are_counted_once(case, graph):
     assert result.trace.vectors[-1] == result.vectors
 
 
-@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS.keys())
+@pytest.mark.parametrize("graph", THREE.values(), ids=THREE.keys())
 def test_the_ledger_charges_every_activation_once_and_adds_up_to_the_claim(sound, graph):
     name, params = sound
     budget = rd.Budget(epsilon=0.7, delta=1e-5)

@@ -341,8 +341,8 @@ BAD = {
     "negative seed": ({}, [*BC, "--seed", "-1"], ["--seed"]),
     "ranges upside down": ({}, [*BC, "--ranges", "1,0"], ["low < high"]),
     "ranges in words": ({}, [*BC, "--ranges", "fitt"], ["--ranges", "Did you mean 'fit'?"]),
-    "label bound with logistic": ({}, [*BC, "--label-bound", 1], ["least-squares"]),
-    "numbers for classes": ({}, ["--data", "digits"], ["10 different labels"]),
+    "label bound with logistic": ({}, [*BC, "--loss", "logistic", "--label-bound", 1], ["least-squares"]),
+    "numbers for classes": ({}, ["--data", "digits", "--loss", "logistic"], ["10 different labels"]),
     "overwrite without out": (None, ["--overwrite"], ["--out"]),
     "no such TOML": ({}, ["nowhere.toml"], ["nowhere.toml"]),
     "TOML that is no text": ({"r.toml": b"\xff\xfe\x00"}, ["r.toml"], ["r.toml"]),
@@ -548,3 +548,20 @@ def test_a_closed_pipe_is_quiet():
     done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
     os.close(write)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("labels", "loss"),
+    [
+        (["yes", "no"] * 6, "logistic"),
+        ([0, 1, 2] * 4, "softmax"),
+        (["a", "b", "c"] * 4, "softmax"),
+        ([0.5 * k for k in range(12)], "least_squares"),
+    ],
+    ids=["two", "three", "text", "numbers"],
+)
+def test_without_a_loss_the_labels_choose_it(tmp_path, labels, loss):
+    rows = "\n".join(f"{k / 12},{(k * 7 % 12) / 12},{label}" for k, label in enumerate(labels))
+    (tmp_path / "d.csv").write_text(f"a,b,label\n{rows}\n")
+    problem, _, _ = build(read_config(None, {"data": str(tmp_path / "d.csv"), "agents": "2"}))
+    assert problem.spec["loss"] == loss
