@@ -234,6 +234,19 @@ def test_messages_by_the_papers_rule_are_the_papers(name):
     assert result.messages_paper == PRINTED[name]
 
 
+def test_agents_that_skip_rounds_act_with_their_probability_and_still_agree():
+    """TriPD-Dist with p_i = 1/2: PLF = max_i of the draws, only acting agents are charged, the optimum is reached."""
+    problem = make_problem(l1=0.05, record_norm=3.0, clip=2.0)
+    result = rd.solve(problem, rd.ring(6), "tripd-dist", activations=400, steps={"probability": 0.5})
+    assert result.plf == 400 and 700 < result.hops < 900
+    assert result.relative_error < 1e-9
+    private = rd.solve(
+        problem, rd.ring(6), "tripd-dist", budget=rd.Budget(1.0, 1e-5), activations=10, steps={"probability": 0.5}
+    )
+    assert private.ledger.plf == 10 and private.ledger.counts.min() < 10
+    assert private.messages == 2 * private.ledger.counts.sum()  # two neighbours each
+
+
 # -- RECAL itself
 
 

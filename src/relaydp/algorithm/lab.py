@@ -98,11 +98,22 @@ class _Frozen:
 
 
 def _turns(
-    kernel: Kernel, graph: Graph, walk: str, activations: int, rule: str, seed: int, stretches: int, hops: int = 0
+    kernel: Kernel,
+    candidates: _Frozen,
+    graph: Graph,
+    walk: str,
+    activations: int,
+    rule: str,
+    seed: int,
+    stretches: int,
+    hops: int = 0,
 ) -> Turn:
     """A walk of the law asked for, or rounds, cut into `stretches` of equal length; rests at the end fill it up."""
     if kernel.kind == "rounds":
-        acts = rounds(graph.agents, activations).acts
+        # agents that skip rounds do so in the lab too; the probability is asked for, not tuned, so all rows share it
+        asked = getattr(candidates.value, "probability", None)
+        probability = 1.0 if asked is None else asked[0]
+        acts = rounds(graph.agents, activations, probability=probability, key=jax.random.key(seed)).acts
         holder = np.zeros(len(acts), np.int32)
     else:
         way = route(graph, walk, activations, key=jax.random.key(seed), rule=rule)
@@ -209,7 +220,7 @@ def _without_noise(
     seeds = (0, 1) if kernel.kind == "relay" and walk in RANDOM_WALKS else (0,)
     scores = []
     for seed in seeds:
-        turns = _turns(kernel, graph, walk, horizon, "plf", seed, horizon)
+        turns = _turns(kernel, candidates, graph, walk, horizon, "plf", seed, horizon)
         error = np.abs(_run(kernel, graph, candidates, columns, turns, seed) - optimum) / span
         # the worst from each mark on: a candidate that dips and grows again must not win
         marks = (horizon - max(1, horizon // 20), horizon // 2, horizon // 4, horizon // 8)
@@ -307,10 +318,11 @@ def _responses(
         np.concatenate([quiet, loud], axis=1),
     )
     if kernel.kind == "relay" and walk in RANDOM_WALKS:
-        hops = _turns(kernel, graph, walk, longest, "plan", 0, longest).acts.shape[1]
-        plans = [_turns(kernel, graph, walk, T, "plan", 0, longest, hops) for T in options]
+        hops = _turns(kernel, candidates, graph, walk, longest, "plan", 0, longest).acts.shape[1]
+        plans = [_turns(kernel, candidates, graph, walk, T, "plan", 0, longest, hops) for T in options]
         ends = [_run(kernel, graph, candidates, columns, turns, 0)[:, -1] for turns in plans]
     else:
-        x = _run(kernel, graph, candidates, columns, _turns(kernel, graph, walk, longest, "plan", 0, longest), 0)
+        turns = _turns(kernel, candidates, graph, walk, longest, "plan", 0, longest)
+        x = _run(kernel, graph, candidates, columns, turns, 0)
         ends = [x[:, T - 1] for T in options]
     return [((x[:, :bins] - 1.0) ** 2, (x[:, bins:] ** 2).reshape(len(x), DRAWS, bins).mean(axis=1)) for x in ends]
