@@ -237,6 +237,16 @@ def test_alone_spends_the_same_budget_and_learns_from_its_own_records(cancer):
     assert np.allclose(open_.x[2], best.x, atol=1e-4)
 
 
+def test_alone_takes_a_custom_loss_with_its_own_number_of_coefficients():
+    draw = np.random.default_rng(0)
+    data = rd.Records(draw.normal(size=(40, 3)), draw.normal(size=40))
+    problem = rd.custom(
+        lambda x, a, b: 0.5 * (a @ x[:3] + x[3] - b) ** 2, data, agents=4, l2=0.1, dim=4, smoothness=20.0, clip=1.0
+    )
+    assert rd.solve_alone(problem, BUDGET, activations=3).x.shape == (4, 4)
+    assert rd.solve(problem, rd.ring(4), budget=BUDGET, activations=3).x.shape == (4,)
+
+
 def test_gradients_without_a_mechanism_are_not_clipped():
     draw = np.random.default_rng(0)
     data = rd.Records(draw.normal(size=(60, 3)), 5 * draw.normal(size=60))

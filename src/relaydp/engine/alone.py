@@ -61,7 +61,9 @@ def solve_alone(
         who, when = np.tile(np.arange(facts.agents), T), np.repeat(np.arange(T), facts.agents)
         ledger.charge_many(who, when, sensitivity[who], scales.ravel())
     key = jax.random.fold_in(jax.random.key(seed), 1)
-    x = np.asarray(_descend(problem.working_silos, problem.terms, clip, jnp.asarray(a / L), jnp.asarray(scales), key))
+    start = jnp.zeros((facts.agents, facts.dim))
+    t, noise = jnp.asarray(a / L), jnp.asarray(scales)
+    x = np.asarray(_descend(problem.working_silos, problem.terms, clip, t, noise, key, start))
     return Alone(
         x=x,
         accuracy=problem.accuracies(x) if problem.classifies else np.full(len(x), np.nan),
@@ -91,7 +93,9 @@ def _choose(facts: Facts, noise: Noise | None, activations: int | None) -> tuple
 
 
 @jax.jit
-def _descend(silos: Silos, terms: Terms, clip: Array | None, t: Array, scales: Array, key: Array) -> Array:
+def _descend(
+    silos: Silos, terms: Terms, clip: Array | None, t: Array, scales: Array, key: Array, start: Array
+) -> Array:
     setting = open_door(silos, terms, clip)
 
     def one(xs: Array, inputs: tuple[Array, Array]) -> tuple[Array, None]:
@@ -99,9 +103,4 @@ def _descend(silos: Silos, terms: Terms, clip: Array | None, t: Array, scales: A
         slopes = setting.gradients(xs, scale, jax.random.fold_in(key, number))
         return jax.vmap(setting.prox, in_axes=(0, None))(xs - t * slopes, t), None
 
-    start = jnp.zeros((setting.agents, _dim(silos)))
     return jax.lax.scan(one, start, (jnp.arange(scales.shape[0]), scales))[0]
-
-
-def _dim(silos: Silos) -> int:
-    return (silos.X.shape[1] + silos.intercept) * getattr(silos.loss, "outputs", 1)

@@ -146,7 +146,7 @@ def turns_of(plan: Plan, hops: int) -> Turn:
 
 
 def public_radius(problem: Problem) -> float:
-    """A length no useful model exceeds: sqrt(2 F(0) / l2) for losses of order one; 1/L-sized without a ridge."""
+    """A length no useful model exceeds: sqrt(2 F(0) / l2) for losses of order one, and 1000 without a ridge."""
     return float(np.sqrt(2.0 / problem.l2)) if problem.l2 > 0 else 1e3
 
 
