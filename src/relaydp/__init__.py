@@ -45,6 +45,8 @@ _HOMES = {
     "logistic": "relaydp.problem",
     "minimise": "relaydp.problem",
     "path": "relaydp.graph",
+    "plan": "relaydp.engine",
+    "public_facts": "relaydp.problem",
     "random_regular": "relaydp.graph",
     "read_graph": "relaydp.graph",
     "rerun": "relaydp.engine",
@@ -90,8 +92,10 @@ __all__ = [
     "minimise",
     "partition",
     "path",
+    "plan",
     "privacy",
     "prox",
+    "public_facts",
     "random_regular",
     "read_graph",
     "rerun",
@@ -124,7 +128,7 @@ if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds 
     from relaydp import errors, privacy, prox
     from relaydp.algorithm import algorithms
     from relaydp.data import Records, load_data
-    from relaydp.engine import compare, rerun, solve, solve_alone, sweep
+    from relaydp.engine import compare, plan, rerun, solve, solve_alone, sweep
     from relaydp.graph import (
         Graph,
         complete,
@@ -150,6 +154,7 @@ if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds 
         logistic,
         minimise,
         partition,
+        public_facts,
         softmax,
     )
     from relaydp.result import Result, load_result

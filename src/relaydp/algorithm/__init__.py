@@ -8,9 +8,9 @@ from relaydp.algorithm.gradient_tracking import GRADIENT_TRACKING
 from relaydp.algorithm.huang import HUANG_RING, HUANG_STAR
 from relaydp.algorithm.i_admm import I_ADMM
 from relaydp.algorithm.ic_admm import IC_ADMM
-from relaydp.algorithm.lab import Noise
 from relaydp.algorithm.m_admm import M_ADMM
 from relaydp.algorithm.nids import NIDS
+from relaydp.algorithm.outlook import Directions, Noise, Outlook, directions_of
 from relaydp.algorithm.pg_admm import PG_ADMM
 from relaydp.algorithm.pg_extra import PG_EXTRA
 from relaydp.algorithm.r_admm import MR_ADMM, R_ADMM
@@ -59,10 +59,13 @@ __all__ = [
     "ALGORITHMS",
     "Algorithm",
     "Baton",
+    "Directions",
     "Noise",
+    "Outlook",
     "RecalSteps",
     "Setting",
     "Turn",
     "algorithms",
+    "directions_of",
     "find_algorithm",
 ]

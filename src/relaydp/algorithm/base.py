@@ -72,9 +72,7 @@ class Algorithm:
     init: Callable[..., Any]
     step: Callable[..., tuple[Any, Any]]
     answer: Callable[[Any], Vector]  # state -> the model
-    choose_steps: Callable[
-        ..., tuple[Any, int]
-    ]  # (asked, facts, graph, walk, activations, noise) -> steps, activations
+    choose_steps: Callable[..., Any]  # (asked, facts, graph, walk, activations, noise) -> Choice
     mechanisms: tuple[str, ...]
     links: Literal["hop", "pushes", "neighbours", "slots", "star"]
     """Who gets a payload: the next holder; the holder's neighbours, one slot each; all neighbours of each agent, the

@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from relaydp.algorithm.lab import DEFAULT_ACTIVATIONS, LARGE, Kernel, Noise, find_steps
+from relaydp.algorithm.lab import DEFAULT_ACTIVATIONS, LARGE, Kernel, find_steps
+from relaydp.algorithm.outlook import Noise, Outlook, look_ahead
 from relaydp.errors import InputError, choose
 from relaydp.graph import Graph
 from relaydp.problem import Facts
+
+MANY_AGENTS_ACTIVATIONS = 20  # of a private run on a network too large for the lab
 
 
 class Menu(NamedTuple):
@@ -44,35 +47,59 @@ def product(**ranges: Any) -> list[dict[str, Any]]:
     return [dict(zip(ranges, values, strict=True)) for values in itertools.product(*ranges.values())]
 
 
-def chooser(kernel: Kernel, menu: Menu) -> Callable[..., tuple[Any, int]]:
-    """The algorithm's `choose_steps`: (asked, facts, graph, walk, activations, noise) -> (steps, activations)."""
+class Choice(NamedTuple):
+    """What an algorithm will run with."""
+
+    steps: Any
+    activations: int
+    outlook: Outlook | None  # what to expect under a budget; None without one, or on networks too large for the lab
+
+
+def chooser(kernel: Kernel, menu: Menu) -> Callable[..., Choice]:
+    """The algorithm's `choose_steps`: (asked, facts, graph, walk, activations, noise) -> Choice."""
 
     def choose_steps(
         asked: Any, facts: Facts, graph: Graph, walk: str, activations: int | None, noise: Noise | None
-    ) -> tuple[Any, int]:
+    ) -> Choice:
         if isinstance(asked, str):
             choose("steps", asked, ("paper", "tuned"))
         given = _given(asked)
         fixed = {name: value for name, value in given.items() if name in menu.fixed}
-        wants_tuning = asked == "tuned" or (bool(given) and given.keys() == fixed.keys())
-        steps, T = menu.paper(facts, graph), activations or DEFAULT_ACTIVATIONS
-        if wants_tuning or activations is None:
-            if graph.agents > LARGE:
-                steps = (menu.cautious or menu.paper)(facts, graph)
-                T = activations or (DEFAULT_ACTIVATIONS if noise is None else 20)
-            else:
-                grid = [as_arrays(menu, row._replace(**fixed), facts.agents) for row in menu.grid(facts, graph)]
-                stacked = menu.steps(*(np.stack([np.asarray(p) for p in parts]) for parts in zip(*grid, strict=True)))
-                found = find_steps(kernel, stacked, facts, graph, walk, activations, noise)
-                steps, T = grid[found.at], found.activations
-        if not wants_tuning:
-            steps = menu.paper(facts, graph) if asked == "paper" else given_steps(menu, asked, facts.agents)
-        steps = as_arrays(menu, steps._replace(**fixed), facts.agents)
-        _check_positive(steps)
-        menu.check(steps, facts, graph)
-        return steps, T
+        tuned = asked == "tuned" or (bool(given) and given.keys() == fixed.keys())
+        if tuned and graph.agents <= LARGE:
+            rows = menu.grid(facts, graph)
+        elif tuned:
+            rows = [(menu.cautious or menu.paper)(facts, graph)]
+        else:
+            rows = [menu.paper(facts, graph) if asked == "paper" else given_steps(menu, asked, facts.agents)]
+        grid = [as_arrays(menu, row._replace(**fixed), facts.agents) for row in rows]
+        if not tuned:
+            _accept(menu, grid[0], facts, graph)
+        at, T, outlook = 0, activations or DEFAULT_ACTIVATIONS, None
+        if noise is not None and graph.agents <= LARGE:
+            at, outlook = look_ahead(kernel, _stack(menu, grid), facts, graph, walk, activations, noise)
+            T = int(outlook.activations[outlook.chosen])
+        elif noise is not None:
+            T = activations or MANY_AGENTS_ACTIVATIONS
+        elif len(grid) > 1:
+            at = find_steps(kernel, _stack(menu, grid), facts, graph, walk, T)
+        _accept(menu, grid[at], facts, graph)
+        return Choice(grid[at], T, outlook)
 
     return choose_steps
+
+
+def _stack(menu: Menu, grid: list[Any]) -> Any:
+    return menu.steps(*(np.stack([np.asarray(part) for part in parts]) for parts in zip(*grid, strict=True)))
+
+
+def _accept(menu: Menu, steps: Any, facts: Facts, graph: Graph) -> None:
+    """Raise unless the steps are positive and inside what the theory allows."""
+    for name, value in steps._asdict().items():
+        array = np.asarray(value)
+        if not (np.isfinite(array).all() and (array > 0).all()):
+            raise InputError(f"steps have {name}={array.tolist()}; needed finite numbers > 0.")
+    menu.check(steps, facts, graph)
 
 
 def _given(asked: Any) -> dict[str, Any]:
@@ -97,13 +124,6 @@ def given_steps(menu: Menu, asked: Any, agents: int) -> Any:
         return as_arrays(menu, menu.steps(**parts), agents)
     except (TypeError, ValueError) as error:
         raise InputError(f"steps={asked!r}; needed a number for each of {', '.join(fields)}.") from error
-
-
-def _check_positive(steps: Any) -> None:
-    for name, value in steps._asdict().items():
-        array = np.asarray(value)
-        if not (np.isfinite(array).all() and (array > 0).all()):
-            raise InputError(f"steps have {name}={array.tolist()}; needed finite numbers > 0.")
 
 
 def refuse(name: str, value: float, limit: float, why: str) -> None:

@@ -94,7 +94,9 @@ DGD = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(Kernel("rounds", init, step, answer, ("mixing",)), Menu(DgdSteps, paper_steps, grid, check)),
+    choose_steps=chooser(
+        Kernel("rounds", init, step, answer, ("mixing",), steady=False), Menu(DgdSteps, paper_steps, grid, check)
+    ),
     mechanisms=("gradient", "published"),
     links="neighbours",
     needs=("mixing",),

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from relaydp.algorithm.lab import Noise
+from relaydp.algorithm.outlook import Noise
 from relaydp.algorithm.walkman import WALKMAN, WalkmanSteps
 from relaydp.errors import InputError
 from relaydp.graph import Graph

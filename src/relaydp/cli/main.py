@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from relaydp import __version__
-from relaydp.cli import compare, data, run
+from relaydp.cli import compare, data, ledger, run
 from relaydp.errors import RelayError
 
 HELP = """Train convex models together, without a server and without leaking anybody's records.
@@ -26,6 +26,7 @@ EPILOG = """\b
   relaydp compare --epsilon 1             which algorithm is best for a budget
   relaydp show first                      look at it again
   relaydp rerun first                     repeat it, bit for bit
+  relaydp ledger verify first             check what it has cost, release by release
   relaydp data list                       what there is to train on
 """
 
@@ -101,6 +102,7 @@ app.command()(compare.compare)
 app.command()(run.show)
 app.command()(run.rerun)
 app.add_typer(data.app, name="data")
+app.add_typer(ledger.app, name="ledger")
 
 
 def main() -> None:

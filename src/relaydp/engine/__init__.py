@@ -2,8 +2,10 @@
 
 from relaydp.engine.alone import Alone, solve_alone
 from relaydp.engine.compare import Comparison, compare
+from relaydp.engine.plan import Plan
+from relaydp.engine.planner import plan
 from relaydp.engine.rerun import rerun
 from relaydp.engine.solve import solve
 from relaydp.engine.sweep import Sweep, sweep
 
-__all__ = ["Alone", "Comparison", "Sweep", "compare", "rerun", "solve", "solve_alone", "sweep"]
+__all__ = ["Alone", "Comparison", "Plan", "Sweep", "compare", "plan", "rerun", "solve", "solve_alone", "sweep"]

@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from relaydp.algorithm.lab import ACTIVATIONS, CONDITION, DEFAULT_ACTIVATIONS, Noise, directions
+from relaydp.algorithm.lab import DEFAULT_ACTIVATIONS
+from relaydp.algorithm.outlook import LONGEST, Directions, guess
 from relaydp.engine.door import open_door
-from relaydp.engine.plan import MARGIN
-from relaydp.privacy import Budget, Ledger, gaussian_scale, geometric
+from relaydp.engine.plan import MARGIN, as_prior
+from relaydp.privacy import Budget, Ledger, gaussian_scale
 from relaydp.problem import Facts, Problem, Silos
 from relaydp.problem.problem import Terms
 
@@ -40,7 +41,12 @@ class Alone:
 
 
 def solve_alone(
-    problem: Problem, budget: Budget | None = None, *, activations: int | None = None, seed: int = 0
+    problem: Problem,
+    budget: Budget | None = None,
+    *,
+    activations: int | None = None,
+    prior: Problem | Directions | None = None,
+    seed: int = 0,
 ) -> Alone:
     """Let every agent train by itself, privately under `budget`, and measure each model on everybody's data.
 
@@ -50,12 +56,12 @@ def solve_alone(
     (4, 30)
     """
     facts = problem.measured_facts() if budget is None else problem.public_facts()
-    a, T = _choose(facts, None if budget is None else Noise(budget.rho), activations)
-    L = float(facts.smoothness.max())
+    a, shares = _choose(facts, None if budget is None else budget.rho, activations, as_prior(prior, facts))
+    T, L = len(shares), float(facts.smoothness.max())
     ledger, scales, clip = None, np.zeros((T, facts.agents)), None
     if budget is not None:
         sensitivity = 2.0 * facts.clip / facts.sizes
-        scales = gaussian_scale(sensitivity[None, :], geometric(budget.rho * (1.0 - MARGIN), T)[:, None])
+        scales = gaussian_scale(sensitivity[None, :], budget.rho * (1.0 - MARGIN) * shares[:, None])
         clip = jnp.asarray(facts.clip)
         ledger = Ledger(facts.agents, budget.rho)
         who, when = np.tile(np.arange(facts.agents), T), np.repeat(np.arange(T), facts.agents)
@@ -75,20 +81,26 @@ def solve_alone(
     )
 
 
-def _choose(facts: Facts, noise: Noise | None, activations: int | None) -> tuple[float, int]:
-    """(a, T): the least predicted excess over the public model. One number follows (1 - a h)^T in closed form."""
-    if noise is None:
-        return 1.0, DEFAULT_ACTIVATIONS if activations is None else activations
-    L = float(facts.smoothness.max())
-    h, count, distance = directions(facts.dim, max(facts.modulus / L, CONDITION), facts.clip, L)
-    variance = (2.0 * facts.clip / facts.sizes.min()) ** 2 / (2.0 * noise.rho)
-    best = (np.inf, 1.0, 1)
-    for T in ACTIVATIONS if activations is None else (activations,):
+def _choose(
+    facts: Facts, rho: float | None, activations: int | None, prior: Directions | None
+) -> tuple[float, np.ndarray]:
+    """a, and each activation's part of rho: the least predicted excess over the public model.
+
+    Noise of the k-th activation is multiplied by t (1 - t h)^(T-k) on its way to the end; the rest is as in `outlook`.
+    """
+    if rho is None:
+        return 1.0, np.ones(DEFAULT_ACTIVATIONS if activations is None else activations)
+    h, number, distance = guess(facts) if prior is None else prior
+    variance = (2.0 * facts.clip / facts.sizes.min()) ** 2 / (2.0 * rho)
+    best = (np.inf, 1.0, np.ones(1))
+    for T in range(1, LONGEST + 1) if activations is None else (activations,):
         for a in STEPSIZES:
-            shrink = (1.0 - a * h) ** 2
-            noisy = a**2 * (1.0 - shrink**T) / (1.0 - shrink)
-            excess = 0.5 * L * np.sum(h * (distance * shrink**T + count * noisy * variance * T / L**2))
-            best = min(best, (float(excess), a, T))
+            t = a / float(facts.smoothness.max())
+            shrink = (1.0 - t * h) ** 2
+            root = np.sqrt((h * number * t**2 * shrink ** np.arange(T - 1, -1, -1)[:, None]).sum(axis=1))
+            excess = 0.5 * (float((h * distance * shrink**T).sum()) + variance * root.sum() ** 2)
+            if excess < best[0]:
+                best = (excess, a, root / root.sum())
     return best[1], best[2]
 
 

@@ -7,6 +7,7 @@ of its releases; a run can then only follow it or stop early.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from relaydp.algorithm import Algorithm, Noise, find_algorithm
+from relaydp.algorithm import Algorithm, Directions, Noise, Outlook, directions_of, find_algorithm
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.graph import WALKS, Graph, Rounds, Route, check_size, rounds, route
 from relaydp.privacy import (
@@ -23,9 +24,11 @@ from relaydp.privacy import (
     gaussian_scale,
     geometric,
     published_scales,
+    rho_for,
 )
 from relaydp.problem import Facts, Problem
 
+Limits = Sequence[float] | Mapping[int, float] | None  # epsilon of agents that allow less than the budget
 MECHANISMS = ("gradient", "published")
 VARIANTS = ("memoryless", "carried", "replace")
 AUTO = "auto"
@@ -57,12 +60,53 @@ class Plan:
     scales: np.ndarray  # (activations, agents): noise of each agent's t-th release, on the mean gradient (or on u)
     sensitivity: np.ndarray  # (agents,) what one record can move of what is noised, by this mechanism's own account
     start: int
-    ratio: float
+    ratio: float | None  # of the schedule; None where it follows the outlook
     ledger: Ledger | None  # with every planned release charged; None where nothing is noised
+    outlook: Outlook | None  # what to expect; None without the sound mechanism
+    prior: Directions | None  # what it was planned for; None for the guess from public bounds
 
     @property
     def private(self) -> bool:
         return self.mechanism == "gradient"
+
+    @property
+    def predicted(self) -> float | None:
+        """The excess objective F(x) - F(x*) to expect; None where nothing was simulated."""
+        return None if self.outlook is None else self.outlook.predicted
+
+    def summary(self) -> dict[str, Any]:
+        """The plan in one JSON object: all of it public."""
+        budget, ledger, look = self.budget, self.ledger, self.outlook
+        curve = (
+            None
+            if look is None
+            else [
+                {"activations": int(T), "bias": float(b), "noise": float(e), "total": float(b + e)}
+                for T, b, e in zip(look.activations, look.bias, look.noise, strict=True)
+                if math.isfinite(b + e)
+            ]
+        )
+        return {
+            "algorithm": self.algorithm.name,
+            "mechanism": self.mechanism,
+            "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
+            "epsilon": None if ledger is None or budget is None else ledger.epsilon(budget.delta),
+            "epsilon_paper": None if ledger is None or budget is None else ledger.epsilon_paper(budget.delta),
+            "activations": self.activations,
+            "hops": len(self.route),
+            "messages": int(self.tally.messages[-1]),
+            "walk": self.walk,
+            "steps": {name: np.asarray(value).tolist() for name, value in self.steps._asdict().items()},
+            "noise_scales": self.scales.tolist(),
+            "sensitivity": self.sensitivity.tolist(),
+            "predicted_excess": self.predicted,
+            "planned_for": "guess from public bounds" if self.prior is None else "prior",
+            "curve": curve,
+        }
+
+    def __repr__(self) -> str:
+        expected = "" if self.predicted is None else f", predicted excess {self.predicted:.3g}"
+        return f"Plan({self.algorithm.name}, {self.activations} activations, {len(self.route)} hops{expected})"
 
     @property
     def clip(self) -> float | None:
@@ -134,7 +178,7 @@ def resolve_mechanism(mechanism: str | None, budget: Budget | None, noise: float
 
 
 def make_plan(
-    problem: Problem,
+    problem: Problem | Facts,
     graph: Graph,
     *,
     algorithm: str,
@@ -148,6 +192,8 @@ def make_plan(
     ratio: float | None,
     variant: str,
     noise: float | None,
+    limits: Limits = None,
+    prior: Problem | Directions | None = None,
 ) -> Plan:
     """Check every argument and draw the whole run up. Nothing here touches a record in a private run."""
     method = find_algorithm(algorithm)
@@ -159,7 +205,7 @@ def make_plan(
         use = f" Use {method.instead!r} instead." if method.instead else ""
         has = ", ".join(method.mechanisms) or "none"
         raise PrivacyError(f"mechanism={kind!r} is not defined for {algorithm}; it has: {has}.{why}{use}")
-    if not method.takes_r and problem.regulariser.kind != "none":
+    if isinstance(problem, Problem) and not method.takes_r and problem.regulariser.kind != "none":
         raise InputError(
             f"{algorithm} has no theory for a nonsmooth r, and this problem has r = {problem.regulariser.kind}. Use "
             f"{method.instead!r}, or leave r out."
@@ -176,15 +222,33 @@ def make_plan(
     if noise is not None and kind != "published":
         raise PrivacyError("noise= sets the published mechanism's s_1; elsewhere noise follows from the budget.")
     public = kind == "gradient"
-    facts = problem.public_facts() if public else problem.measured_facts()
+    if limits is not None and not public:
+        raise PrivacyError("limits= holds some agents to less than the budget; it needs the sound mechanism.")
+    if prior is not None and not public:
+        raise PrivacyError("prior= says what to plan a budget for; it needs the sound mechanism and a budget.")
+    if ratio is not None and not (math.isfinite(ratio) and ratio > 0):
+        raise InputError(f"ratio={ratio!r}; needed a finite number > 0: rho_(t+1) / rho_t, 1 for equal shares.")
+    if isinstance(problem, Facts):
+        if not (public and problem.public):
+            raise PrivacyError("a plan from facts alone needs public facts, the sound mechanism and a budget.")
+        facts = problem
+    else:
+        facts = problem.public_facts() if public else problem.measured_facts()
     if kind == "published" and not math.isfinite(facts.clip):
         raise PrivacyError("the published mechanism assumes a bound c on the gradient: pass clip= to the problem.")
-    wanted = Noise(budget.rho) if public and budget is not None else None
+    rho = None
+    if public and budget is not None:
+        rho = np.array([rho_for(each, budget.delta) for each in agent_epsilons(budget, limits, facts.agents)])
     path = walk if method.kind == "relay" else "all"
-    chosen, T = method.choose_steps(steps, facts, graph, path, activations, wanted)
+    wanted = None if rho is None else Noise(rho, ratio, as_prior(prior, facts))
+    chosen, T, outlook = method.choose_steps(steps, facts, graph, path, activations, wanted)
     way = lay_out(method, chosen, T, graph, walk, key, start, public)
-    R = 1.0 if ratio is None else float(ratio)
-    scales, sensitivity, ledger = _price(kind, budget, noise, facts, method, chosen, graph, T, R)
+    if rho is not None:
+        scales, sensitivity, ledger = _price_gradient(rho, facts, T, ratio, outlook)
+    elif kind == "published":
+        scales, sensitivity, ledger = _price_published(budget, noise, facts, method, chosen, graph, T, ratio)
+    else:
+        scales, sensitivity, ledger = np.zeros((T, facts.agents)), np.zeros(facts.agents), None
     plan = Plan(
         algorithm=method,
         mechanism=kind,
@@ -199,8 +263,10 @@ def make_plan(
         scales=scales,
         sensitivity=sensitivity,
         start=start,
-        ratio=R,
+        ratio=ratio,
         ledger=ledger,
+        outlook=outlook,
+        prior=None if wanted is None else wanted.prior,
     )
     if ledger is not None:
         ledger.charge_many(*plan.releases())  # refuses a plan beyond the budget before anything is computed
@@ -224,8 +290,54 @@ def lay_out(
     return route(graph, walk, T, key=key, start=start, rule="plan" if private else "plf")
 
 
-def _price(
-    kind: str | None,
+def agent_epsilons(budget: Budget, limits: Limits, agents: int) -> list[float]:
+    """Each agent's epsilon: the budget's, or less where an agent has a limit of its own."""
+    if limits is not None and not isinstance(limits, Mapping) and len(limits) != agents:
+        raise PrivacyError(
+            f"{len(limits)} limits arrived; needed one an agent ({agents}), or a mapping from agent to epsilon."
+        )
+    own = limits if isinstance(limits, Mapping) else dict(enumerate(limits or ()))
+    epsilons = [budget.epsilon] * agents
+    for agent, epsilon in own.items():
+        if not (isinstance(agent, int | np.integer) and 0 <= agent < agents):
+            raise PrivacyError(f"limits name agent {agent!r}; the agents are numbered 0 to {agents - 1}.")
+        if not epsilon <= budget.epsilon:
+            raise PrivacyError(
+                f"agent {agent}'s limit is epsilon {epsilon}, above the budget's {budget.epsilon:g}; needed no more. "
+                "Raise the budget, which everybody is promised, or lower the limit."
+            )
+        epsilons[agent] = float(epsilon)
+    return epsilons
+
+
+def as_prior(prior: Problem | Directions | None, facts: Facts) -> Directions | None:
+    """The directions to plan for: as given, or measured on a problem over public records."""
+    if prior is None or isinstance(prior, Directions):
+        return prior
+    if not isinstance(prior, Problem):
+        raise InputError(f"prior={prior!r}; needed a Problem over public records, or Directions.")
+    if prior.dim != facts.dim:
+        raise InputError(f"prior has {prior.dim} coefficients and the problem {facts.dim}; needed the same columns.")
+    known = prior.__dict__.setdefault("_directions", [])
+    if not known:
+        known.append(directions_of(prior))
+    return known[0]
+
+
+def _price_gradient(
+    rho: np.ndarray, facts: Facts, T: int, ratio: float | None, outlook: Outlook | None
+) -> tuple[np.ndarray, np.ndarray, Ledger]:
+    """Noise scales (activations, agents), sensitivities (agents,), and an empty ledger with the limits."""
+    sensitivity = 2.0 * facts.clip / facts.sizes
+    if ratio is None and outlook is not None:
+        parts = outlook.shares
+    else:
+        parts = np.tile(geometric(1.0, T, 1.0 if ratio is None else ratio)[:, None], (1, facts.agents))
+    scales = gaussian_scale(sensitivity[None, :], rho[None, :] * (1.0 - MARGIN) * parts)
+    return scales, sensitivity, Ledger(facts.agents, rho)
+
+
+def _price_published(
     budget: Budget | None,
     noise: float | None,
     facts: Facts,
@@ -233,21 +345,12 @@ def _price(
     steps: Any,
     graph: Graph,
     T: int,
-    R: float,
+    ratio: float | None,
 ) -> tuple[np.ndarray, np.ndarray, Ledger | None]:
-    """Noise scales (activations, agents), sensitivities (agents,), and an empty ledger with the limit."""
-    agents = facts.agents
-    if not (math.isfinite(R) and R > 0):
-        raise InputError(f"ratio={R!r}; needed a finite number > 0: rho_(t+1) / rho_t, 1 for equal shares.")
-    if kind is None:
-        return np.zeros((T, agents)), np.zeros(agents), None
-    if kind == "gradient":
-        assert budget is not None
-        sensitivity = 2.0 * facts.clip / facts.sizes
-        shares = geometric(budget.rho * (1.0 - MARGIN), T, R)
-        return gaussian_scale(sensitivity[None, :], shares[:, None]), sensitivity, Ledger(agents, budget.rho)
-    # published: rho_t = D^2 / (2 s_t^2) with the paper's own one-step sensitivity D and s_t^2 = s_1^2 / R^(t-1); for
-    # RECAL's D = 4 alpha beta c that is theorem 4. One s_1 for all agents, as the largest D wants it.
+    """The same by the paper's own account: rho_t = D^2 / (2 s_t^2) with its one-step sensitivity D, s_t^2 = s_1^2 /
+    R^(t-1); for RECAL's D = 4 alpha beta c that is theorem 4. One s_1 for all agents, as the largest D wants it.
+    """
+    agents, R = facts.agents, 1.0 if ratio is None else ratio
     assert method.claim is not None
     sensitivity = np.asarray(method.claim(facts, steps, graph), dtype=np.float64)
     if noise is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relaydp.algorithm import Directions
 from relaydp.data import Records, load_data
 from relaydp.engine.solve import problem_config, solve
 from relaydp.errors import InputError
@@ -35,11 +36,13 @@ def rerun(
     _check_same(config["problem"], problem)
     asked = dict(config["solve"])
     budget = asked.pop("budget")
+    prior = asked.pop("prior", None)
     shape = config["graph"]
     return solve(
         problem,
         Graph(shape["name"], shape["agents"], np.array(shape["edges"])),
         budget=None if budget is None else Budget(**budget),
+        prior=None if prior is None else Directions(**{name: np.array(part) for name, part in prior.items()}),
         transcript=saved.transcript is not None,
         trace=saved.trace is not None,
         reference=saved.reference is not None,

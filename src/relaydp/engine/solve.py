@@ -10,8 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from relaydp.algorithm import Directions
 from relaydp.engine.loop import Outcome, run
-from relaydp.engine.plan import AUTO, Plan, make_plan
+from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError
@@ -37,6 +38,8 @@ def solve(
     x0: Any = None,
     start: int = 0,
     ratio: float | None = None,
+    limits: Limits = None,
+    prior: Problem | Directions | None = None,
     variant: str = "memoryless",
     noise: float | None = None,
     transcript: bool = True,
@@ -55,7 +58,11 @@ def solve(
         walk         "random", "cyclic", "lazy", "nonbacktracking" or "tour"
         steps        "tuned" (for this graph and walk, from public facts in a private run), "paper", or
                      {"alpha": ..., "beta": ..., "gamma": ...} for the f_i/n, r/n form
-        ratio        rho_(t+1)/rho_t of the noise schedule (the paper's R); default 1
+        ratio        rho_(t+1)/rho_t of the noise schedule (the paper's R); default: the best spread for the final model
+                     ("published": 1)
+        limits       epsilon of agents that allow less than the budget: {agent: epsilon}, or one an agent
+        prior        a Problem over PUBLIC records like the private ones: the budget is then planned for its curvature
+                     and signal instead of a guess from the bounds
         variant      of "published": "memoryless", "carried" or "replace";  noise: its s_1 instead of a budget
         transcript   keep everything that was sent;  trace, reference: measure the run (not covered by epsilon)
 
@@ -87,6 +94,8 @@ def solve(
         ratio=ratio,
         variant=variant,
         noise=noise,
+        limits=limits,
+        prior=prior,
     )
     first = _start(problem, x0)
     _check_memory(plan, problem.dim, transcript)
@@ -111,6 +120,8 @@ def solve(
         "ratio": ratio,
         "variant": variant,
         "noise": noise,
+        "limits": None if limits is None or budget is None else agent_epsilons(budget, limits, graph.agents),
+        "prior": None if plan.prior is None else {k: v.tolist() for k, v in plan.prior._asdict().items()},
     }
     return Result(
         x=outcome.x if status != "diverged" else np.full_like(outcome.x, np.nan),

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from relaydp.algorithm import Algorithm, Turn
+from relaydp.algorithm import Algorithm, Directions, Turn
 from relaydp.engine.loop import BLOCKS, GROWTH, World, begin, public_radius, scan_turns, stride_for, turns_of, world_of
-from relaydp.engine.plan import AUTO, Plan, lay_out, make_plan
+from relaydp.engine.plan import AUTO, Limits, Plan, lay_out, make_plan
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.trace import relative_errors
 from relaydp.errors import InputError
@@ -90,6 +90,8 @@ def sweep(
     steps: Any = "tuned",
     start: int = 0,
     ratio: float | None = None,
+    limits: Limits = None,
+    prior: Problem | Directions | None = None,
     variant: str = "memoryless",
     noise: float | None = None,
     reference: bool = True,
@@ -126,6 +128,8 @@ def sweep(
                     ratio=ratio,
                     variant=variant,
                     noise=noise,
+                    limits=limits,
+                    prior=prior,
                 )
             else:
                 plan = _with_walk(plans[-1], graph, walk_key)
@@ -133,7 +137,7 @@ def sweep(
             keys.append(noise_key)
     _check_one_program(plans)
     with shown(progress, f"{len(plans)} runs of {algorithm} on {graph.name}") as report:
-        x = _run_all(problem, graph, plans, jnp.stack(keys), report)
+        x = run_plans(problem, graph, plans, jnp.stack(keys), report)
     return _measure(problem, plans, numbers * len(asked), x, reference)
 
 
@@ -203,7 +207,10 @@ def _advance_all(
     return jax.lax.map(single, (steps, keys, states, own))
 
 
-def _run_all(problem: Problem, graph: Graph, plans: list[Plan], keys: Array, progress: Progress | None) -> np.ndarray:
+def run_plans(
+    problem: Problem, graph: Graph, plans: list[Plan], keys: Array, progress: Progress | None = None
+) -> np.ndarray:
+    """The models that plans of one algorithm and mechanism lead to, one row a plan; each with its own noise key."""
     first = plans[0]
     world = world_of(problem, graph, first)
     longest = max(len(plan.route) for plan in plans)

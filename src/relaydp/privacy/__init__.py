@@ -1,4 +1,4 @@
-"""Budgets, what releases cost, how to spread a budget, and the ledger that holds a run to it.
+"""Budgets, what releases cost, how to spread a budget, and the ledger that holds a run to it and can be verified.
 
 Float64 NumPy and SciPy, to be read beside a proof. The mechanism itself is JAX and is imported by name, from
 `relaydp.privacy.mechanism`, so that accounting needs no JAX.
@@ -13,7 +13,19 @@ from relaydp.privacy.accountant import (
     rho_for,
 )
 from relaydp.privacy.budget import Budget
-from relaydp.privacy.ledger import Ledger, Release
+from relaydp.privacy.compose import (
+    epsilon_group,
+    epsilon_pld,
+    epsilon_rdp,
+    epsilon_sampled,
+    gdp_mu,
+    gdp_rho,
+    group_privacy,
+    noise_for_sampled,
+    pure_rho,
+    renyi,
+)
+from relaydp.privacy.ledger import Ledger, Release, Verification, verify
 from relaydp.privacy.schedule import (
     geometric,
     optimal,
@@ -26,15 +38,27 @@ __all__ = [
     "Budget",
     "Ledger",
     "Release",
+    "Verification",
     "delta_exact",
     "epsilon_exact",
+    "epsilon_group",
     "epsilon_paper",
+    "epsilon_pld",
+    "epsilon_rdp",
+    "epsilon_sampled",
     "gaussian_rho",
     "gaussian_scale",
+    "gdp_mu",
+    "gdp_rho",
     "geometric",
+    "group_privacy",
+    "noise_for_sampled",
     "optimal",
     "published_first_scale",
     "published_rho",
     "published_scales",
+    "pure_rho",
+    "renyi",
     "rho_for",
+    "verify",
 ]

@@ -2,32 +2,60 @@
 
 Each agent pays for its own releases only. rho adds up over one agent's activations; and since neighbouring
 data sets differ in one record of ONE agent, the whole run costs the most that any agent has spent.
+
+There are three kinds of release, and rho adds up over all of them:
+
+    gaussian   N(0, scale^2 I) on a query of this sensitivity     rho = sensitivity^2 / (2 scale^2)
+    sampled    the same, each record in it with probability p      the same rho: sampling never hurts
+    pure       an epsilon_0-DP release, noise as it may be          rho = epsilon_0^2 / 2
+
+A sampled release's sensitivity is what replacing a record that takes part moves: 2 c / (p m) for a sum over p m.
+rho decides what a limit allows. What an agent's releases are worth as (epsilon, delta) depends on their kinds:
+
+    exact Gaussian   gaussian only: `epsilon_exact`
+    zCDP             with pure ones: `epsilon_paper`. The exact formula would promise too much: two coins that are
+                     epsilon_0 apart differ by epsilon_0/2 in total variation (to first order), two Gaussians of
+                     the same rho, mu = epsilon_0 apart, by 0.4 epsilon_0
+    basic            pure only: the sum of epsilon_0, where that is less
+    PLD              with sampled ones: `epsilon_sampled`
 """
 
+import hashlib
 import math
 import operator
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relaydp.errors import PrivacyError
-from relaydp.privacy.accountant import epsilon_exact, epsilon_paper, gaussian_rho
+from relaydp.errors import PrivacyError, RelayError, choose
+from relaydp.privacy.accountant import check_delta, epsilon_exact, epsilon_paper, gaussian_rho
+from relaydp.privacy.compose import epsilon_pld, epsilon_rdp, epsilon_sampled, grouped
 
 # How far rounding may carry an agent past its limit, relative to it. Adding T positive floats one by one errs
 # by at most T * 1.1e-16, so a plan that adds up to its limit is never refused for rounding below some nine
 # million releases of one agent; and 1e-9 of rho moves epsilon by less than 1e-9 (epsilon + rho + 1).
 TOLERANCE = 1e-9
 
-_INTEGERS, _FLOATS = ("agent", "hop", "activation"), ("sensitivity", "scale", "rho")
-_ROW = np.dtype([(name, np.int64) for name in _INTEGERS] + [(name, np.float64) for name in _FLOATS])
+KINDS = ("gaussian", "pure", "sampled")
+_GAUSSIAN, _PURE, _SAMPLED = range(len(KINDS))
+VERSION = 2  # of saved ledgers; the first had no number, and Gaussian releases only
+
+_INTEGERS = ("agent", "hop", "activation")
+_ROW = np.dtype(
+    [(name, np.int64) for name in _INTEGERS]
+    + [(name, np.float64) for name in ("sensitivity", "scale", "rho")]
+    + [("kind", np.int8)]  # its place in KINDS
+    + [(name, np.float64) for name in ("epsilon", "sampling")]
+)
+_COLUMNS = tuple(_ROW.names or ())
 
 
 @dataclass(frozen=True)
 class Release:
-    """One Gaussian release: at this hop `agent` queried its data, for the `activation`-th time (from 1)."""
+    """One release: at this hop `agent` queried its data, for the `activation`-th time (from 1)."""
 
     agent: int
     hop: int
@@ -35,6 +63,9 @@ class Release:
     sensitivity: float
     scale: float
     rho: float
+    kind: str = "gaussian"
+    epsilon: float = 0.0  # epsilon_0 of a pure release
+    sampling: float = 1.0  # p of a sampled one
 
 
 class Ledger:
@@ -43,16 +74,20 @@ class Ledger:
     A release that would overspend raises PrivacyError and leaves the ledger as it was: charge, then add noise
     and send. Activations number themselves, so none can be skipped or repeated.
 
-    Formal guarantee. The run is (epsilon(delta), delta)-DP for every delta if each release adds
-    N(0, scale^2 I) to a query of the sensitivity charged (replace one record of its agent), agents touch
-    their data in no other way, and scales and activations were planned without looking at releases. Where
-    they were chosen along the way, what holds is the limit, not the smaller sum spent.
+    Formal guarantee. The run is (epsilon(delta), delta)-DP for every delta if each release is what its kind
+    says (for sampled ones: under the conditions of `epsilon_sampled`), of the sensitivity charged (replace one
+    record of its agent), agents touch their data in no other way, and scales and activations were planned
+    without looking at releases. Where they were chosen along the way, what holds is the limit, not the smaller
+    sum spent.
 
     >>> ledger = Ledger(agents=2, limit_rho=0.3)
-    >>> ledger.charge(agent=1, hop=0, sensitivity=1.0, scale=2.0)
-    Release(agent=1, hop=0, activation=1, sensitivity=1.0, scale=2.0, rho=0.125)
-    >>> ledger.spent().tolist(), ledger.plf
-    ([0.0, 0.125], 1)
+    >>> release = ledger.charge(agent=1, hop=0, sensitivity=1.0, scale=2.0)
+    >>> release.activation, release.rho
+    (1, 0.125)
+    >>> ledger.charge(agent=1, hop=1, sensitivity=1.0, scale=2.0, kind="sampled", sampling=0.1).rho
+    0.125
+    >>> ledger.spent().tolist(), ledger.plf, ledger.account(1e-5)
+    ([0.0, 0.25], 2, 'PLD')
     """
 
     def __init__(self, agents: int, limit_rho: ArrayLike) -> None:
@@ -73,26 +108,80 @@ class Ledger:
         self._spent = np.zeros(self.agents)
         self._counts = np.zeros(self.agents, dtype=np.int64)
 
-    def charge(self, agent: int, hop: int, sensitivity: float, scale: float) -> Release:
-        """Record one release, or refuse it and change nothing."""
-        self.charge_many([agent], [hop], [sensitivity], [scale])
-        return self._release(self._length - 1)
+    def charge(
+        self,
+        agent: int,
+        hop: int,
+        sensitivity: float,
+        scale: float,
+        *,
+        kind: str = "gaussian",
+        epsilon: float = 0.0,
+        sampling: float = 1.0,
+    ) -> Release:
+        """Record one release, or refuse it and change nothing. `epsilon` is for pure ones, `sampling` for sampled."""
+        row = self._plain_row(agent, hop, sensitivity, scale, kind, epsilon, sampling)
+        if row is None:  # something is wrong with it: the long way says what
+            self.charge_many([agent], [hop], [sensitivity], [scale], kind=kind, epsilon=epsilon, sampling=sampling)
+            return self._release(self._length - 1)
+        who, rho, end = row[0], row[5], self._length + 1
+        self._make_room(end)
+        self._rows[self._length] = row
+        self._spent[who] += rho
+        self._counts[who] += 1
+        self._length = end
+        return Release(*row[:6], kind, *row[7:])
 
-    def charge_many(self, agent: ArrayLike, hop: ArrayLike, sensitivity: ArrayLike, scale: ArrayLike) -> None:
+    def _plain_row(
+        self, agent: Any, hop: Any, sensitivity: Any, scale: Any, kind: Any, epsilon: Any, sampling: Any
+    ) -> tuple[int, int, int, float, float, float, int, float, float] | None:
+        """The row of one release that may be charged, else None: `charge_many` for one, without arrays and fast."""
+        try:
+            who, when, code = operator.index(agent), operator.index(hop), KINDS.index(kind)
+            moved, noise, e, p = float(sensitivity), float(scale), float(epsilon), float(sampling)
+            rho = e * e / 2 if code == _PURE else (moved / noise) * (moved / noise) / 2
+        except (TypeError, ValueError, ZeroDivisionError):
+            return None
+        known = 0 <= who < self.agents and when >= 0 and 0 <= moved < math.inf and 0 < noise < math.inf
+        typed = (e > 0 if code == _PURE else e == 0) and (0 < p <= 1 if code == _SAMPLED else p == 1)
+        if not (known and typed and rho < math.inf):
+            return None
+        if self._spent[who] + rho > self._limit[who] * (1 + TOLERANCE):
+            return None
+        return who, when, int(self._counts[who]) + 1, moved, noise, rho, code, e, p
+
+    def charge_many(
+        self,
+        agent: ArrayLike,
+        hop: ArrayLike,
+        sensitivity: ArrayLike,
+        scale: ArrayLike,
+        *,
+        kind: ArrayLike = "gaussian",
+        epsilon: ArrayLike = 0.0,
+        sampling: ArrayLike = 1.0,
+    ) -> None:
         """Record many releases in the order given, or refuse them all and change nothing.
 
         The same as charging one by one, to the last bit. Numbers stand for all releases of the call.
         """
-        who, when = _whole("agent", agent), _whole("hop", hop)
+        who, when, what = _whole("agent", agent), _whole("hop", hop), _codes(kind)
         rho = gaussian_rho(sensitivity, scale)  # refuses negative numbers and NaN
-        sizes = [np.asarray(column).shape for column in (who, when, sensitivity, scale)]
+        given = (who, when, sensitivity, scale, what, epsilon, sampling)
+        sizes = [np.shape(column) for column in given]
         try:
             (size,) = np.broadcast_shapes(*sizes, (1,))
         except ValueError:
             raise PrivacyError(f"columns of shapes {sizes} arrived; needed one length for all.") from None
         rows = np.empty(size, dtype=_ROW)
-        rows["agent"], rows["hop"] = who, when
-        rows["sensitivity"], rows["scale"], rows["rho"] = sensitivity, scale, rho
+        names = ("agent", "hop", "sensitivity", "scale", "kind", "epsilon", "sampling")
+        for name, column in zip(names, given, strict=True):
+            try:
+                rows[name] = column
+            except (TypeError, ValueError):
+                raise PrivacyError(f"{name}={column!r} arrived; needed numbers. Pass {name} as floats.") from None
+        with np.errstate(over="ignore"):  # infinite is refused below
+            rows["rho"] = np.where(rows["kind"] == _PURE, rows["epsilon"] ** 2 / 2, rho)
         self._check(rows)
 
         # Who is charged (each once), what they will have spent, and which activation of theirs each is.
@@ -107,28 +196,26 @@ class Ledger:
 
         # Checked. Now write.
         end = self._length + size
-        if end > self._rows.size:
-            grown = np.empty(max(end, 2 * self._rows.size), dtype=_ROW)
-            grown[: self._length] = self._rows[: self._length]
-            self._rows = grown
+        self._make_room(end)
         self._rows[self._length : end] = rows
         self._spent[agents] = spent
         self._counts[agents] += extra
         self._length = end
 
+    def _make_room(self, end: int) -> None:
+        if end > self._rows.size:
+            grown = np.empty(max(end, 2 * self._rows.size), dtype=_ROW)
+            grown[: self._length] = self._rows[: self._length]
+            self._rows = grown
+
     def _check(self, rows: np.ndarray) -> None:
-        for bad, needed in (
-            ((rows["agent"] < 0) | (rows["agent"] >= self.agents), f"an agent from 0 to {self.agents - 1}"),
-            (rows["hop"] < 0, "a hop of 0 or more"),
-            (~((rows["scale"] > 0) & (rows["scale"] < math.inf)), "a finite scale above 0, the noise"),
-            (~np.isfinite(rows["rho"]), "a finite rho: raise the scale"),
-        ):
-            if bad.any():
-                agent, hop, _, sensitivity, scale, _ = rows[bad][0].item()
-                raise PrivacyError(
-                    f"release by agent {agent} at hop {hop} (sensitivity {sensitivity}, scale {scale}) "
-                    f"refused; needed {needed}. Nothing was recorded; do not send it."
-                )
+        for bad, needed in _faults(rows, self.agents):
+            first = _as_release(rows[bad][0])
+            raise PrivacyError(
+                f"{first.kind} release by agent {first.agent} at hop {first.hop} (sensitivity "
+                f"{first.sensitivity}, scale {first.scale}, epsilon {first.epsilon}, sampling {first.sampling}) "
+                f"refused; needed {needed}. Nothing was recorded; do not send it."
+            )
 
     def _check_limit(self, rows: np.ndarray, agents: np.ndarray, spent: np.ndarray) -> None:
         over = np.flatnonzero(spent > self._limit[agents] * (1 + TOLERANCE))
@@ -166,17 +253,39 @@ class Ledger:
         return int(self._counts.max())
 
     def epsilon(self, delta: float) -> float:
-        """The run's exact epsilon at this delta."""
-        return epsilon_exact(self.rho, delta)
+        """The run's epsilon at this delta: the most that any agent's releases are worth."""
+        return self._worst(delta)[0]
+
+    def epsilon_of(self, agent: int, delta: float) -> float:
+        """One agent's epsilon at this delta."""
+        number = self._agent(agent)
+        return _worth(self._rows[: self._length][self._mine(number)], float(self._spent[number]), delta, {})[0]
+
+    def account(self, delta: float) -> str:
+        """How `epsilon` was found: "exact Gaussian", "zCDP", "basic" or "PLD". See the top of this file."""
+        return self._worst(delta)[1]
+
+    def by_agent(self, delta: float) -> list[tuple[float, str]]:
+        """(epsilon, how it was found) of every agent, in order."""
+        known: dict[bytes, float] = {}
+        agents = _split(self._rows[: self._length], self.agents)
+        return [_worth(mine, spent, delta, known) for mine, spent in zip(agents, self._spent.tolist(), strict=True)]
+
+    def _worst(self, delta: float) -> tuple[float, str]:
+        if not (self._rows["kind"][: self._length] != _GAUSSIAN).any():
+            return epsilon_exact(self.rho, delta), "exact Gaussian"
+        return max(self.by_agent(delta))
 
     def epsilon_paper(self, delta: float) -> float:
-        """The run's epsilon by the paper's conversion, which is larger."""
+        """The run's epsilon by the paper's conversion of rho, which holds for all kinds and is larger."""
         return epsilon_paper(self.rho, delta)
 
     def events(self, agent: int) -> list[Release]:
         """One agent's releases, in order."""
-        mine = self._rows["agent"][: self._length] == self._agent(agent)
-        return [self._release(k) for k in np.flatnonzero(mine).tolist()]
+        return [self._release(k) for k in np.flatnonzero(self._mine(self._agent(agent))).tolist()]
+
+    def _mine(self, agent: int) -> NDArray[np.bool_]:
+        return self._rows["agent"][: self._length] == agent
 
     def _agent(self, agent: int) -> int:
         number = operator.index(agent)
@@ -185,7 +294,7 @@ class Ledger:
         return number
 
     def _release(self, k: int) -> Release:
-        return Release(*self._rows[k].item())
+        return _as_release(self._rows[k])
 
     def __iter__(self) -> Iterator[Release]:
         return (self._release(k) for k in range(self._length))
@@ -203,32 +312,94 @@ class Ledger:
         return f"Ledger(agents={self.agents}, releases={len(self)}, plf={self.plf}, rho={self.rho:.6g})"
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict for json.dump: limits (None for no limit) and one list a column."""
-        limit = [x if math.isfinite(x) else None for x in self._limit.tolist()]
-        columns = {name: self._rows[name][: self._length].tolist() for name in (*_INTEGERS, *_FLOATS)}
-        return {"agents": self.agents, "limit_rho": limit, "releases": columns}
+        """A plain dict for json.dump: limits (None for no limit), one list a column, and a digest of both."""
+        rows = self._rows[: self._length]
+        columns = {name: rows[name].tolist() for name in _COLUMNS}
+        columns["kind"] = np.array(KINDS)[rows["kind"]].tolist()
+        return {
+            "version": VERSION,
+            "agents": self.agents,
+            "limit_rho": [x if math.isfinite(x) else None for x in self._limit.tolist()],
+            "releases": columns,
+            "digest": _digest(self._limit, rows),
+        }
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "Ledger":
         """Charge the saved releases anew; a file that does not add up is refused."""
-        try:
-            limit = [math.inf if x is None else x for x in saved["limit_rho"]]
-            ledger, columns = cls(saved["agents"], limit), saved["releases"]
-            ledger.charge_many(*(columns[name] for name in ("agent", "hop", "sensitivity", "scale")))
-            as_charged = ledger._rows[: ledger._length]
-            same = np.array_equal(as_charged["activation"], columns["activation"])
-            # 1e-12: another machine may round the last bit of rho differently.
-            same = same and np.allclose(as_charged["rho"], columns["rho"], rtol=1e-12, atol=0)
-        except PrivacyError:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise PrivacyError(f"not a saved ledger ({error!r}); needed what to_json() gives.") from error
-        if not same:
+        ledger, rows, intact = _read(saved)
+        names = ("agent", "hop", "sensitivity", "scale")
+        further = {"kind": np.array(KINDS)[rows["kind"]], "epsilon": rows["epsilon"], "sampling": rows["sampling"]}
+        ledger.charge_many(*(rows[name] for name in names), **further)
+        as_charged = ledger._rows[: ledger._length]
+        same = intact and np.array_equal(as_charged["activation"], rows["activation"])
+        # 1e-12: another machine may round the last bit of rho differently.
+        if not (same and np.allclose(as_charged["rho"], rows["rho"], rtol=1e-12, atol=0)):
             raise PrivacyError(
-                "the saved ledger's activations or rho differ from its releases charged anew: it was "
+                "the saved ledger's activations, rho or digest differ from its releases charged anew: it was "
                 "cut, reordered or edited. Use the file as the run wrote it."
             )
         return ledger
+
+
+def _as_release(row: Any) -> Release:
+    values = dict(zip(_COLUMNS, row.item(), strict=True))
+    return Release(**{**values, "kind": KINDS[values["kind"]]})
+
+
+def _faults(rows: np.ndarray, agents: int) -> Iterator[tuple[NDArray[np.bool_], str]]:
+    """(which rows are no release, what was needed instead), for each rule that some row breaks."""
+    pure, sampled = rows["kind"] == _PURE, rows["kind"] == _SAMPLED
+    moved, scale, epsilon, sampling = (rows[name] for name in ("sensitivity", "scale", "epsilon", "sampling"))
+    for bad, needed in (
+        ((rows["agent"] < 0) | (rows["agent"] >= agents), f"an agent from 0 to {agents - 1}"),
+        (rows["hop"] < 0, "a hop of 0 or more"),
+        (~((moved >= 0) & (moved < math.inf)), "a finite sensitivity, 0 or more"),
+        (~((scale > 0) & (scale < math.inf)), "a finite scale above 0, the noise"),
+        (pure & ~((epsilon > 0) & (epsilon < math.inf)), "epsilon= above 0, which is what a pure release costs"),
+        (~pure & (epsilon != 0), "epsilon= with kind='pure' only"),
+        (sampled & ~((sampling > 0) & (sampling <= 1)), "sampling= above 0 and at most 1, a probability"),
+        (~sampled & (sampling != 1), "sampling= with kind='sampled' only"),
+        (~np.isfinite(rows["rho"]), "a finite rho: raise the scale"),
+    ):
+        if bad.any():
+            yield bad, needed
+
+
+def _split(rows: np.ndarray, agents: int) -> list[np.ndarray]:
+    """Each agent's rows, in their order."""
+    order = np.argsort(rows["agent"], kind="stable")
+    return np.split(rows[order], np.searchsorted(rows["agent"][order], np.arange(1, agents)))
+
+
+def _losses(mine: np.ndarray) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """(noise multipliers, sampling) of Gaussian and sampled releases that can move, and epsilon_0 of pure ones."""
+    pure = mine["kind"] == _PURE
+    noisy = mine[~pure & (mine["sensitivity"] > 0)]
+    return noisy["scale"] / noisy["sensitivity"], noisy["sampling"], mine["epsilon"][pure]
+
+
+def _fingerprint(mine: np.ndarray) -> bytes:
+    """Equal for agents whose releases cost the same, in whatever order and units."""
+    z, p, epsilons = _losses(mine)
+    return b"|".join(column.tobytes() for column in (*grouped(z, p, 1), np.sort(epsilons)))
+
+
+def _worth(mine: np.ndarray, spent: float, delta: float, known: dict[bytes, float]) -> tuple[float, str]:
+    """(epsilon, how it was found) of one agent's releases, which cost rho = `spent`."""
+    pure, sampled = mine["kind"] == _PURE, (mine["kind"] == _SAMPLED) & (mine["sampling"] < 1)
+    if sampled.any():
+        same = _fingerprint(mine)  # a PLD takes a while, and agents often do the same
+        if same not in known:
+            z, p, epsilons = _losses(mine)
+            known[same] = epsilon_sampled(z, p, 1, delta, pure=epsilons)
+        return known[same], "PLD"
+    if not pure.any():
+        return epsilon_exact(spent, delta), "exact Gaussian"
+    choices = [(epsilon_paper(spent, delta), "zCDP")]
+    if pure.all():
+        choices.append((math.fsum(mine["epsilon"]), "basic"))
+    return min(choices)
 
 
 def _whole(name: str, column: ArrayLike) -> NDArray[np.int64]:
@@ -236,3 +407,223 @@ def _whole(name: str, column: ArrayLike) -> NDArray[np.int64]:
     if array.dtype.kind not in "iu" and array.size:
         raise PrivacyError(f"{name} holds {array.dtype}; needed whole numbers. Pass {name} as integers.")
     return array.astype(np.int64)
+
+
+def _codes(kind: ArrayLike) -> NDArray[np.int8]:
+    """Kinds by name as their places in KINDS."""
+    names = np.asarray(kind)
+    codes = np.full(names.shape, -1, dtype=np.int8)
+    for code, name in enumerate(KINDS):
+        codes[names == name] = code
+    if (codes < 0).any():
+        choose("kind of release", names[codes < 0].flat[0].item(), KINDS)
+    return codes
+
+
+# --- saved ledgers
+
+
+def _digest(limit: NDArray[np.float64], rows: np.ndarray) -> str:
+    """SHA-256 of limits and columns, so that an edit shows. No signature: whoever edits can write a new one."""
+    seen = hashlib.sha256(limit.astype("<f8").tobytes())
+    for name in _COLUMNS:
+        column = rows[name]
+        seen.update(name.encode() + column.astype(column.dtype.newbyteorder("<")).tobytes())
+    return seen.hexdigest()
+
+
+def _read(saved: Mapping[str, Any]) -> tuple[Ledger, np.ndarray, bool]:
+    """An empty ledger with the saved limits, the rows as they stand in the file, and whether the digest fits them."""
+    try:
+        version = saved.get("version", 1)
+        if version not in (1, VERSION):
+            raise PrivacyError(f"a ledger of version {version!r} arrived; needed 1 or {VERSION}. Update relaydp.")
+        ledger = Ledger(saved["agents"], [math.inf if x is None else x for x in saved["limit_rho"]])
+        columns, size = dict(saved["releases"]), len(saved["releases"]["agent"])
+        if version == 1:
+            columns.update(kind=["gaussian"] * size, epsilon=[0.0] * size, sampling=[1.0] * size)
+        columns["kind"] = _codes(columns["kind"])
+        rows = np.empty(size, dtype=_ROW)
+        for name in _COLUMNS:
+            column = _whole(name, columns[name]) if name in _INTEGERS else np.asarray(columns[name])
+            if column.shape != (size,) or column.dtype.kind not in "iuf":
+                raise PrivacyError(f"column {name} holds no {size} numbers; needed one for each release.")
+            rows[name] = column
+        intact = version == 1 or saved["digest"] == _digest(ledger.limit, rows)
+    except RelayError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PrivacyError(f"not a saved ledger ({error!r}); needed what to_json() gives.") from error
+    return ledger, rows, intact
+
+
+@dataclass(frozen=True)
+class AgentCheck:
+    """One agent's releases, as the ledger prices them and as dp-accounting does."""
+
+    agent: int
+    releases: int
+    rho: float
+    limit_rho: float
+    epsilon: float | None  # the ledger's; None where the file is not a ledger we could have written
+    account: str | None  # how it was found
+    epsilon_pld: float
+    epsilon_rdp: float  # an upper bound, without amplification by sampling
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether a saved ledger holds, and why not. `reasons` is empty if it does."""
+
+    delta: float
+    agents: tuple[AgentCheck, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not self.reasons
+
+    @property
+    def epsilon(self) -> float | None:
+        """The run's, by the ledger."""
+        known = [row.epsilon for row in self.agents if row.epsilon is not None]
+        return max(known) if len(known) == len(self.agents) > 0 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict, with None for infinities."""
+        rows = [{key: None if x == math.inf else x for key, x in asdict(row).items()} for row in self.agents]
+        return {
+            "holds": self.holds,
+            "reasons": list(self.reasons),
+            "delta": self.delta,
+            "epsilon": None if self.epsilon == math.inf else self.epsilon,
+            "agents": rows,
+        }
+
+
+# Agreement with dp-accounting, which rounds up by up to 3e-4 of epsilon.
+_AGREE, _AGREE_NEAR_ZERO = 1e-3, 1e-6
+# How many different releases dp-accounting composes one by one: for the agent that spent most, for any other, and of
+# sampled ones. More are first put together in groups: sound and exact for Gaussians, which compose into Gaussians; for
+# sampled ones off by the square of how much the noise differs within a group.
+_PIECES_OF_WORST, _PIECES, _PIECES_SAMPLED = 2000, 8, 64
+
+
+def verify(saved: Mapping[str, Any], delta: float) -> Verification:
+    """Check a saved ledger from its raw columns alone, with dp-accounting and not with our accountant.
+
+    Every agent's activations are numbered 1, 2, 3, ...; releases come in the order of hops; each rho follows from
+    its release; nobody spent more than the limit; the digest fits; and each agent's epsilon agrees with dp-accounting's
+    privacy loss distributions to 0.1 % (is at least theirs, where the ledger's is an upper bound by design).
+
+    It shows that the file is whole and adds up. It cannot show that the releases took place as charged, nor that there
+    were no others.
+
+    >>> ledger = Ledger(2, 0.3)
+    >>> ledger.charge_many([0, 1, 0], [0, 1, 2], 1.0, 2.0)
+    >>> saved = ledger.to_json()
+    >>> verify(saved, 1e-5).holds
+    True
+    >>> saved["releases"]["scale"][1] = 4.0
+    >>> print(verify(saved, 1e-5).reasons[0])
+    the digest does not fit: the file was cut, reordered or edited.
+    """
+    delta = check_delta(delta)
+    if delta < 1e-10:
+        raise PrivacyError(f"delta={delta} arrived; needed at least 1e-10, the least that dp-accounting resolves.")
+    ledger, rows, intact = _read(saved)
+    reasons = [] if intact else ["the digest does not fit: the file was cut, reordered or edited."]
+    reasons += [
+        f"row {np.flatnonzero(bad)[0]} is no release; needed {needed}: {_as_release(rows[bad][0])}."
+        for bad, needed in _faults(rows, ledger.agents)
+    ]
+    if len(reasons) > (not intact):  # nothing can be computed from such rows
+        return Verification(delta, (), tuple(reasons))
+    agents = _split(rows, ledger.agents)
+    reasons += _disorder(rows, agents)
+    rho = [math.fsum(_raw_rho(mine)) for mine in agents]
+    for agent, (spent, limit) in enumerate(zip(rho, ledger.limit.tolist(), strict=True)):
+        if spent > limit * (1 + TOLERANCE):
+            reasons.append(f"agent {agent} spent rho={spent:.6g}, more than its limit of {limit:.6g}.")
+    ours: list[tuple[float, str]] | None = None
+    if not reasons:
+        ours = Ledger.from_json(saved).by_agent(delta)
+    worst = int(np.argmax(rho))
+    known: dict[bytes, tuple[float, float]] = {}
+    checks = []
+    for agent in sorted(range(ledger.agents), key=lambda agent: agent != worst):  # first, so that its likes share it
+        mine = agents[agent]
+        same = _fingerprint(mine)
+        if same not in known:
+            known[same] = _elsewhere(mine, delta, _PIECES_OF_WORST if agent == worst else _PIECES)
+        epsilon, account = (None, None) if ours is None else ours[agent]
+        limit = float(ledger.limit[agent])
+        checks.append(AgentCheck(agent, len(mine), rho[agent], limit, epsilon, account, *known[same]))
+    checks.sort(key=lambda check: check.agent)
+    reasons += [text for check in checks for text in _disagreement(check)]
+    return Verification(delta, tuple(checks), tuple(reasons))
+
+
+def _raw_rho(rows: np.ndarray) -> NDArray[np.float64]:
+    """What each release costs, from its other columns."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.where(rows["kind"] == _PURE, rows["epsilon"] ** 2, (rows["sensitivity"] / rows["scale"]) ** 2) / 2
+
+
+def _disorder(rows: np.ndarray, agents: list[np.ndarray]) -> list[str]:
+    """What a cut, reordered or edited file looks like."""
+    found = []
+    back = np.flatnonzero(np.diff(rows["hop"]) < 0)
+    if back.size:
+        k = int(back[0])
+        found.append(f"row {k + 1} is of hop {rows['hop'][k + 1]}, after hop {rows['hop'][k]}: not in order.")
+    for agent, mine in enumerate(agents):
+        gap = np.flatnonzero(mine["activation"] != np.arange(1, len(mine) + 1))
+        if gap.size:
+            k = int(gap[0])
+            found.append(
+                f"agent {agent}: activation {mine['activation'][k]} stands where {k + 1} was due; a release is "
+                "missing, doubled or out of order."
+            )
+    off = np.flatnonzero(~np.isclose(rows["rho"], _raw_rho(rows), rtol=1e-12, atol=0))
+    if off.size:
+        k = int(off[0])
+        found.append(
+            f"agent {rows['agent'][k]}, activation {rows['activation'][k]}: rho is {rows['rho'][k]:.6g}, but its "
+            f"columns make it {_raw_rho(rows[k : k + 1])[0]:.6g} ({off.size} such rows)."
+        )
+    return found
+
+
+def _elsewhere(mine: np.ndarray, delta: float, pieces: int) -> tuple[float, float]:
+    """(PLD, RDP) epsilon of one agent's releases, by dp-accounting."""
+    z, p, epsilons = _losses(mine)
+    groups = [np.empty((0, 3))]
+    for share in np.unique(p).tolist():
+        own, many = np.unique(z[p == share], return_counts=True)
+        most = pieces if share == 1 else _PIECES_SAMPLED
+        starts = np.arange(own.size) if own.size <= most else np.arange(most) * own.size // most
+        # 1/z^2 adds up, so the mean over a group stands for each of it.
+        count = np.add.reduceat(many, starts)
+        mean = np.add.reduceat(many * own**-2.0, starts) / count
+        groups.append(np.stack([mean**-0.5, np.full(count.size, share), count], axis=1))
+    multipliers, shares, counts = np.concatenate(groups).T
+    counts = counts.astype(np.int64)
+    pld = epsilon_pld(multipliers, counts, delta, sampling=shares, pure=epsilons)
+    return pld, epsilon_rdp(multipliers, counts, delta, pure=epsilons)
+
+
+def _disagreement(check: AgentCheck) -> list[str]:
+    """What speaks against the ledger's epsilon of one agent."""
+    if check.epsilon is None:
+        return []
+    least, most = check.epsilon_pld, math.inf
+    if check.account in ("exact Gaussian", "PLD"):
+        most = min(check.epsilon_pld, check.epsilon_rdp)
+    slack = _AGREE * check.epsilon + _AGREE_NEAR_ZERO
+    if least - slack <= check.epsilon <= most + slack:
+        return []
+    return [
+        f"agent {check.agent}: the ledger's epsilon is {check.epsilon:.6g} ({check.account}), dp-accounting's "
+        f"{check.epsilon_pld:.6g} by PLD and {check.epsilon_rdp:.6g} by RDP."
+    ]

@@ -2,7 +2,7 @@
 
 from relaydp.problem import partition
 from relaydp.problem.bounds import Facts
-from relaydp.problem.build import build_again, custom, huber, least_squares, logistic, softmax
+from relaydp.problem.build import build_again, custom, huber, least_squares, logistic, public_facts, softmax
 from relaydp.problem.problem import Problem
 from relaydp.problem.reference import Reference, minimise
 from relaydp.problem.silos import Silos
@@ -19,5 +19,6 @@ __all__ = [
     "logistic",
     "minimise",
     "partition",
+    "public_facts",
     "softmax",
 ]

@@ -22,9 +22,9 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.data import Records, load_data
-from relaydp.errors import InputError, choose
-from relaydp.problem.bounds import FITTED, as_ranges, check_record_norm, fit_ranges
-from relaydp.problem.loss import LEAST_SQUARES, LOGISTIC, CustomLoss, Loss, huber_loss, softmax_loss
+from relaydp.errors import InputError, PrivacyError, choose
+from relaydp.problem.bounds import FITTED, Facts, as_ranges, check_record_norm, fit_ranges
+from relaydp.problem.loss import LEAST_SQUARES, LOGISTIC, CustomLoss, LinearLoss, Loss, huber_loss, softmax_loss
 from relaydp.problem.partition import Splitter, splitter, splitter_from_spec, splitter_spec
 from relaydp.problem.problem import Problem
 from relaydp.prox import Regulariser, from_spec
@@ -326,3 +326,53 @@ def build_again(spec: dict[str, Any], data: Records) -> Problem:
     agents: Any = splitter_from_spec(spec["agents"])
     problem = makers[spec["loss"]](data, agents, regulariser=from_spec(spec["regulariser"]), **options)
     return problem.alone(spec["alone"]) if "alone" in spec else problem
+
+
+def public_facts(
+    sizes: Sequence[int],
+    features: int,
+    *,
+    loss: str = "logistic",
+    record_norm: float | None = None,
+    l2: float = 0.0,
+    clip: float | None = None,
+    label_bound: float | None = None,
+    intercept: bool = False,
+    classes: int = 2,
+    threshold: float = 1.0,
+) -> Facts:
+    """What a private run decides by, said without any data: for planning before anybody shares anything.
+
+        sizes         m_i, how many records each agent has
+        record_norm   PUBLIC bound on a record's norm; default sqrt(features), as for features scaled to [0, 1]
+
+    A problem built with the same options over such records has the same facts.
+
+    >>> facts = public_facts([100, 200], features=9, record_norm=1.0, l2=0.01)
+    >>> facts.agents, facts.dim, facts.smoothness.tolist(), facts.clip
+    (2, 9, [0.26, 0.26], 1.0)
+    """
+    counts = np.asarray(sizes)
+    if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu" or (counts < 1).any():
+        raise InputError(f"sizes={sizes!r}; needed one whole number an agent, 1 or more: how many records it has.")
+    if not (isinstance(features, int | np.integer) and features >= 1):
+        raise InputError(f"features={features!r}; needed a whole number, 1 or more.")
+    kinds: dict[str, Callable[[], LinearLoss]] = {
+        "logistic": lambda: LOGISTIC,
+        "least-squares": lambda: LEAST_SQUARES,
+        "softmax": lambda: softmax_loss(classes),
+        "huber": lambda: huber_loss(threshold),
+    }
+    chosen = kinds[choose("loss", loss, kinds)]()
+    bound = check_record_norm(record_norm) or float(np.sqrt(features))
+    bound = float(np.hypot(bound, 1.0)) if intercept else bound
+    most = chosen.slope * bound if np.isfinite(chosen.slope) else None
+    if most is None and label_bound is not None:
+        most = label_bound * bound
+    limit = _positive("clip", clip) or most
+    if limit is None:
+        raise PrivacyError(f"the {loss} loss has no bounded gradient, and a private run needs one. Pass clip=.")
+    weight = _weight("l2", l2)
+    smoothness = np.full(counts.size, chosen.curvature * bound**2 + weight)
+    dim = (int(features) + intercept) * chosen.outputs
+    return Facts(counts.size, counts.astype(np.int64), dim, smoothness, weight, float(limit), public=True)

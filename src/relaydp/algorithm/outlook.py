@@ -1,0 +1,287 @@
+"""The outlook: what a budget will buy, before any record is touched.
+
+On quadratics the final model is linear in the noise of every release, so one noise-free run and one pass backwards
+through it give, for candidate steps and a number of activations T,
+
+    (1)  bias    = 1/2 sum_k h_k b_k^2                  b_k what T activations leave of direction k's distance
+    (2)  w_{i,t} = sum_k h_k (d x_k / d e_{i,t})^2      what the end feels of noise e in i's t-th release
+    (3)  noise   = 1/2 sum_{i,t} w_{i,t} s_{i,t}^2      s^2 = D_i^2 / (2 rho_{i,t}),  D_i = 2c/m_i
+
+Agent i has rho_i to spend. Noise is least at rho_{i,t} proportional to sqrt(w_{i,t}) (`privacy.schedule.optimal`):
+
+    (4)  noise   = 1/2 sum_i D_i^2 / (2 rho_i) ( sum_t sqrt(w_{i,t}) )^2
+
+The candidate and T with the least bias + noise win: few activations mean less noise each, many less bias. All of it
+comes from n, the graph, the walk, m_i, q, L, mu, c and the budget.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from relaydp.algorithm.base import Turn
+from relaydp.algorithm.lab import CONDITION, HOPS, Columns, Frozen, Kernel, make_setting, make_turns
+from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of
+from relaydp.problem import Facts, Problem, minimise
+
+LONGEST = 160  # the most activations that a private run chooses by itself
+SPARSE = (1, 2, 4, 7, 12, 20, 35, 60)  # the same where each number needs a simulation of its own
+BINS = 12  # curvatures simulated; every direction counts with the nearest one
+SIGNAL, SIGNAL_DECAY = 0.25, 1.6  # the guessed gradient: its norm over c, and its squares against curvature's share
+SPREAD = 0.5  # how far agents' own optima lie from the common one, relative to it
+TOGETHER = 64  # candidates in one batch: what a backward pass keeps in memory
+LEAST_SHARE = 1e-3  # of an agent's mean share: noise that the end does not feel still needs a finite scale
+
+
+class Outlook(NamedTuple):
+    """The predicted excess objective against the number of activations, with the best steps for each."""
+
+    activations: np.ndarray
+    bias: np.ndarray
+    noise: np.ndarray
+    chosen: int  # index of the winner
+    shares: np.ndarray  # (T, agents): the part of its rho that each agent spends on each activation
+
+    @property
+    def total(self) -> np.ndarray:
+        return self.bias + self.noise
+
+    @property
+    def predicted(self) -> float:
+        """The excess objective to expect of the plan."""
+        return float(self.total[self.chosen])
+
+
+class Directions(NamedTuple):
+    """What is supposed of the q directions of the problem, binned by curvature. Public, whether guessed or measured."""
+
+    curvature: np.ndarray  # h
+    number: np.ndarray  # of directions with that curvature
+    distance: np.ndarray  # their squared distances from the start to the minimiser, in all
+
+
+class Noise(NamedTuple):
+    """What of the budget matters to a plan: each agent's total zCDP, and how it is spread over activations."""
+
+    rho: np.ndarray  # (agents,)
+    ratio: float | None = None  # rho_(t+1) / rho_t; None for the best spread, (4)
+    prior: Directions | None = None  # None to guess from the public bounds
+
+
+def guess(facts: Facts) -> Directions:
+    """What to suppose where nothing is known but the bounds.
+
+    The k-th curvature of the loss falls like k^-2 with the trace that the record norm allows (tr H <= L); the squared
+    gradient at the start has norm c/4 and falls like k^-3.2. This decides how well a budget is used, never what it is.
+    """
+    L, low = float(facts.smoothness.max()), condition_of(facts)
+    k = np.arange(1, facts.dim + 1, dtype=np.float64)
+    share = k**-2.0 / (k**-2.0).sum()
+    h = L * (low + (1.0 - low) * share)
+    gradient = share**SIGNAL_DECAY
+    gradient *= (SIGNAL * facts.clip) ** 2 / gradient.sum()
+    return binned(h, gradient / h**2)
+
+
+def binned(h: np.ndarray, distance: np.ndarray) -> Directions:
+    """Directions one by one, sorted into bins of similar curvature."""
+    edges = np.geomspace(h.min(), h.max() * (1 + 1e-9), BINS + 1)
+    at = np.clip(np.searchsorted(edges, h, side="right") - 1, 0, BINS - 1)
+    number = np.bincount(at, minlength=BINS)
+    centre = np.where(number > 0, np.bincount(at, weights=h, minlength=BINS) / np.maximum(number, 1), edges[:-1])
+    return Directions(centre, number, np.bincount(at, weights=distance, minlength=BINS))
+
+
+def directions_of(problem: Problem) -> Directions:
+    """The directions of a problem over PUBLIC records, to plan for private ones like them.
+
+    Curvatures half-way from the start to the minimiser, and distances between the two; measured without noise.
+    """
+    x = minimise(problem).x
+    silos, ridge = problem.working_silos, problem.terms.ridge_gradient
+
+    def slope(y: Array) -> Array:
+        return jnp.mean(silos.gradients(jnp.broadcast_to(y, (problem.agents, y.size)), None), axis=0) + ridge(y)
+
+    def column(e: Array) -> Array:
+        return jax.jvp(slope, (jnp.asarray(x) / 2.0,), (e,))[1]
+
+    hessian = np.asarray(jax.lax.map(column, jnp.eye(problem.dim), batch_size=64))
+    h, vectors = np.linalg.eigh((hessian + hessian.T) / 2.0)
+    return binned(np.maximum(h, max(problem.l2, CONDITION * h[-1])), (vectors.T @ x) ** 2)
+
+
+def condition_of(facts: Facts) -> float:
+    """mu/L, or the least share of L that counts."""
+    L = float(facts.smoothness.max())
+    return max(facts.modulus / L, CONDITION) if L > 0 else 1.0
+
+
+def look_ahead(
+    kernel: Kernel, candidates: Any, facts: Facts, graph: Graph, walk: str, activations: int | None, noise: Noise
+) -> tuple[int, Outlook]:
+    """The best of `candidates` (steps stacked along a first axis) and what to expect of it."""
+    model = guess(facts) if noise.prior is None else noise.prior
+    per_round = graph.agents if kernel.kind == "relay" else 1
+    most = max(1, min(LONGEST, HOPS // per_round))
+    if activations is not None:
+        options = (activations,)
+    else:
+        one_run = kernel.steady and not _drawn(kernel, candidates, walk)
+        options = tuple(range(1, most + 1)) if one_run else tuple(T for T in SPARSE if T <= most)
+    simulated = tuple(min(T, max(1, HOPS // per_round)) for T in options)
+    left, felt = _responses(
+        kernel,
+        Frozen(candidates),
+        graph,
+        walk,
+        simulated,
+        tuple(model.curvature.tolist()),
+        tuple((model.curvature * model.number).tolist()),
+        tuple((model.curvature * model.distance).tolist()),
+    )
+    variance = (2.0 * facts.clip / facts.sizes) ** 2 / (2.0 * np.asarray(noise.rho))  # s^2 at rho_{i,t} = rho_i
+    bias = 0.5 * left  # (1): (candidates, options)
+    noisy = 0.5 * np.stack([_noise(w, noise.ratio, variance) for w in felt], axis=1)  # (3) or (4)
+    total = np.nan_to_num(bias + noisy, nan=np.inf)
+    at, chosen = np.unravel_index(int(np.argmin(total)), total.shape)
+    best = np.argmin(total, axis=0)
+    column = np.arange(len(options))
+    shares = _shares(felt[chosen][at], noise.ratio)
+    if simulated[chosen] < options[chosen]:  # more activations than were simulated: spend evenly
+        shares = np.full((options[chosen], graph.agents), 1.0 / options[chosen])
+    return int(at), Outlook(np.asarray(options), bias[best, column], noisy[best, column], int(chosen), shares)
+
+
+def _drawn(kernel: Kernel, candidates: Any, walk: str) -> bool:
+    """Whether it is drawn who acts when."""
+    if kernel.kind == "relay":
+        return walk in RANDOM_WALKS
+    return bool((np.asarray(getattr(candidates, "probability", 1.0)) < 1.0).any())
+
+
+def _shares(w: np.ndarray, ratio: float | None) -> np.ndarray:
+    """How each agent spreads its rho: (T, agents), each column adding up to 1."""
+    if ratio is None:
+        parts = np.sqrt(w)
+        parts = np.maximum(parts, LEAST_SHARE * np.maximum(parts.mean(axis=-2, keepdims=True), 1e-300))
+    else:
+        t = np.arange(w.shape[-2])
+        parts = np.broadcast_to((ratio ** (t - (t[-1] if ratio > 1 else 0.0)))[:, None], w.shape)
+    return parts / parts.sum(axis=-2, keepdims=True)
+
+
+def _noise(w: np.ndarray, ratio: float | None, variance: np.ndarray) -> np.ndarray:
+    """sum_{i,t} w_{i,t} s_{i,t}^2 for every candidate; w is (candidates, T, agents)."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return ((w / _shares(w, ratio)).sum(axis=1) * variance).sum(axis=-1)
+
+
+@partial(jax.jit, static_argnums=0)
+def _respond(
+    kernel: Kernel,
+    network: Network,
+    candidates: Any,
+    columns: Columns,
+    turns: Turn,
+    weights: Float[Array, " bins"],
+    distances: Float[Array, " bins"],
+) -> tuple[Float[Array, "candidates stretches"], Float[Array, "candidates stretches hops ..."]]:
+    """For every candidate: what is left after each stretch, and what the last model feels of each gradient's noise."""
+    agents, width = columns.curvature.shape
+    setting = make_setting(agents, network, columns)
+
+    def one(steps: Any) -> tuple[Array, Array]:
+        def hop(state: Any, turn: Turn) -> tuple[Any, None]:
+            return kernel.step(setting, steps, state, turn)[0], None
+
+        @jax.checkpoint  # keep one state a stretch, and run the stretch again on the way back
+        def stretch(state: Any, turns: Turn) -> tuple[Any, Array]:
+            state, _ = jax.lax.scan(hop, state, turns)
+            return state, kernel.answer(state)
+
+        def models(bumps: Array) -> tuple[Array, Array]:
+            first = kernel.init(setting, steps, jnp.zeros(width))
+            xs = jax.lax.scan(stretch, first, turns._replace(scale=bumps))[1]
+            return xs[-1], xs
+
+        _, back, xs = jax.vjp(models, turns.scale, has_aux=True)
+        (answers,) = back(jnp.ones(width))
+        return ((xs - 1.0) ** 2) @ distances, (answers**2) @ weights
+
+    return jax.lax.map(one, candidates, batch_size=TOGETHER)
+
+
+@lru_cache(maxsize=64)
+def _responses(
+    kernel: Kernel,
+    candidates: Frozen,
+    graph: Graph,
+    walk: str,
+    options: tuple[int, ...],
+    h: tuple[float, ...],
+    weights: tuple[float, ...],
+    distances: tuple[float, ...],
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """(1) without its constants, (candidates, options); and w for each number of activations, (candidates, T, agents).
+
+    On laps and in equal rounds a run of T activations is the beginning of a longer one, and its answer to noise the end
+    of the longer one's. A random walk with a plan for every agent ends in a tail of its own, and so do steps that
+    change along the run: there each T is simulated by itself. What one draw happens to feel is averaged over agents.
+    """
+    agents, longest = graph.agents, max(options)
+    drift = np.random.default_rng(0).normal(size=(agents, 1))
+    target = np.tile(1.0 + SPREAD * (drift - drift.mean()), (1, len(h)))
+    columns = Columns(np.tile(np.asarray(h), (agents, 1)), target)
+    network = network_of(graph, kernel.needs)
+
+    def run(turns: Turn) -> tuple[np.ndarray, np.ndarray]:
+        shape = turns.acts.shape + (len(h),)
+        turns = turns._replace(scale=np.zeros(shape), key=jax.random.key(0))
+        turns = turns._replace(key=jnp.broadcast_to(turns.key, turns.hop.shape))
+        args = (network, candidates.value, columns, turns, np.asarray(weights), np.asarray(distances))
+        left, felt = _respond(kernel, *args)
+        return np.asarray(left), np.asarray(felt)
+
+    drawn = _drawn(kernel, candidates.value, walk)
+    if drawn or not kernel.steady:
+        hops = make_turns(kernel, candidates, graph, walk, longest, "plan", 0, longest).acts.shape[1]
+        left, felt = [], []
+        for T in options:
+            turns = make_turns(kernel, candidates, graph, walk, T, "plan", 0, longest, hops)
+            remaining, w = run(turns)
+            left.append(remaining[:, -1])
+            each = _per_agent(w, turns, T, agents)
+            if drawn:
+                each = np.broadcast_to(each.mean(axis=2, keepdims=True), each.shape)
+            felt.append(each)
+        return np.stack(left, axis=1), felt
+    turns = make_turns(kernel, candidates, graph, walk, longest, "plan", 0, longest)
+    remaining, w = run(turns)
+    each = _per_agent(w, turns, longest, agents)
+    return remaining[:, [T - 1 for T in options]], [each[:, longest - T :] for T in options]
+
+
+def _per_agent(felt: np.ndarray, turns: Turn, T: int, agents: int) -> np.ndarray:
+    """What was felt of every hop, sorted by agent and activation: (candidates, T, agents)."""
+    acts = np.asarray(turns.acts)
+    if acts.ndim == 3:  # rounds: one hop a stretch, all agents in it
+        count = np.cumsum(acts[:, 0], axis=0) - 1
+        when, who = np.nonzero(acts[:, 0])
+        values = felt[:, when, 0, who]
+    else:
+        flat, holder = acts.ravel(), np.asarray(turns.holder).ravel()
+        when, who = np.flatnonzero(flat), holder[flat]
+        count = np.zeros((flat.size, agents), dtype=int)
+        count[when, who] = 1
+        count = np.cumsum(count, axis=0) - 1
+        values = felt.reshape(len(felt), -1)[:, when]
+    sorted_ = np.zeros((len(felt), T, agents))
+    sorted_[:, count[when, who], who] = values
+    return sorted_

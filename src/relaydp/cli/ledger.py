@@ -1,0 +1,162 @@
+"""`relaydp ledger`: what every agent has released and what is left, and whether a saved ledger holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relaydp.cli.run import print_json
+from relaydp.errors import InputError
+
+if TYPE_CHECKING:
+    from relaydp.privacy import Verification
+
+app = typer.Typer(no_args_is_help=True, help="What was released, by whom, at what cost; and whether that adds up.")
+
+BROKEN = 1  # exit code
+
+File = Annotated[Path, typer.Argument(help="A ledger.json, or a folder written by `relaydp run --out`.")]
+Delta = Annotated[
+    float | None, typer.Option(help="The chance that the promise fails; default: that of the run's budget.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+@app.command()
+def verify(file: File, delta: Delta = None, json_: AsJson = False) -> None:
+    """Recompute every agent's epsilon from the raw releases with dp-accounting, and check that nothing is missing.
+
+    \b
+    relaydp ledger verify results/seven
+    relaydp ledger verify ledger.json --delta 1e-5
+
+    Exit codes: 0 the ledger holds, 1 it does not (the reasons are printed), 2 it cannot be read.
+    """
+    from relaydp.privacy import verify as check
+
+    path, folder, saved = _open(file)
+    found = check(saved, _delta(delta, folder, path))
+    reasons = [*found.reasons, *_broken_claims(folder, found)]
+    if json_:
+        print_json({"file": str(path), **found.to_json(), "holds": not reasons, "reasons": reasons})
+    else:
+        names = ["agent", "releases", "rho", "limit", "epsilon", "found by", "PLD", "RDP"]
+        keys = ["agent", "releases", "rho", "limit_rho", "epsilon", "account", "epsilon_pld", "epsilon_rdp"]
+        _print_table(names, [[row[key] for key in keys] for row in found.to_json()["agents"]])
+        if not reasons:
+            typer.echo(f"holds: as charged, epsilon {found.epsilon:.6g} at delta {found.delta:g}.{_caveat(folder)}")
+    if reasons:
+        typer.echo("\n".join(["does not hold:", *(f"  {text}" for text in reasons)]), err=True)
+        raise typer.Exit(BROKEN)
+
+
+@app.command()
+def show(file: File, delta: Delta = None, json_: AsJson = False) -> None:
+    """Print what every agent has released, what that cost, and what is left of its limit.
+
+    \b
+    relaydp ledger show results/seven
+    """
+    from relaydp.privacy import Ledger
+
+    path, folder, saved = _open(file)
+    ledger = Ledger.from_json(saved)
+    chance = _delta(delta, folder, path, needed=False)
+    worth = [(None, None)] * ledger.agents if chance is None else ledger.by_agent(chance)
+    columns = (ledger.counts.tolist(), ledger.spent().tolist(), ledger.limit.tolist(), worth)
+    rows = [
+        {
+            "agent": agent,
+            "releases": count,
+            "rho": spent,
+            "epsilon": epsilon,
+            "account": account,
+            "limit_rho": _finite(limit),
+            "left_rho": _finite(max(0.0, limit - spent)),
+        }
+        for agent, (count, spent, limit, (epsilon, account)) in enumerate(zip(*columns, strict=True))
+    ]
+    if json_:
+        print_json({"file": str(path), "delta": chance, "releases": len(ledger), "plf": ledger.plf, "agents": rows})
+        return
+    names = ["agent", "releases", "rho", "epsilon", "found by", "limit", "left"]
+    _print_table(names, [list(row.values()) for row in rows])
+    at = "pass --delta for epsilon" if chance is None else f"epsilon {ledger.epsilon(chance):.6g} at delta {chance:g}"
+    typer.echo(f"{len(ledger)} releases, PLF {ledger.plf}, rho {ledger.rho:.6g}; {at}.{_caveat(folder)}")
+
+
+def _open(file: Path) -> tuple[Path, Path, dict[str, Any]]:
+    """(the ledger's file, its folder, what it holds)."""
+    path = file / "ledger.json" if file.is_dir() else file
+    if file.is_dir() and not path.exists():
+        raise InputError(f"{file} holds no ledger.json: nothing was released with noise there. Name another folder.")
+    saved = _load(path)
+    if not isinstance(saved, dict):
+        raise InputError(f"{path} holds no JSON object; needed a ledger.json as `relaydp run --out` writes it.")
+    return path, path.parent, saved
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} cannot be read ({error}); needed a JSON file written by relaydp.") from error
+
+
+def _beside(folder: Path, name: str) -> dict[str, Any]:
+    """Another file of the result folder; empty where there is none."""
+    found = _load(folder / name) if (folder / name).is_file() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _delta(given: float | None, folder: Path, path: Path, needed: bool = True) -> Any:
+    """--delta, else the one of the budget in config.json."""
+    if given is not None:
+        return given
+    budget = (_beside(folder, "config.json").get("solve") or {}).get("budget") or {}
+    if needed and "delta" not in budget:
+        raise InputError(
+            f"no delta known for {path}: no budget in a config.json beside it. Pass --delta, such as 1e-5."
+        )
+    return budget.get("delta")
+
+
+def _broken_claims(folder: Path, found: Verification) -> list[str]:
+    """Where summary.json promises something else than the ledger shows, for the same delta."""
+    claim = _beside(folder, "summary.json")
+    promised = claim.get("epsilon")
+    if promised is None or claim.get("delta") != found.delta or found.epsilon is None:
+        return []
+    # A run that stopped early claims its whole plan, hence more than its ledger shows.
+    close = abs(promised - found.epsilon) <= 1e-6 * promised
+    if found.epsilon <= promised * (1 + 1e-6) and (close or claim.get("status") != "finished"):
+        return []
+    return [f"summary.json says epsilon {promised:.6g} of a run that {claim.get('status')}; here {found.epsilon:.6g}."]
+
+
+def _caveat(folder: Path) -> str:
+    if _beside(folder, "summary.json").get("mechanism") == "published":
+        return " No guarantee: the charges are what the paper claims, without a proof (docs/privacy.md)."
+    return ""
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None
+
+
+def _print_table(names: list[str], rows: list[list[Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=110)  # a file or a pipe has room for every column
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in names:
+        table.add_column(name, justify="left" if name == "found by" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*("-" if x is None else f"{x:.6g}" if isinstance(x, float) else str(x) for x in row))
+    console.print(table)
