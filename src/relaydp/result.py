@@ -4,7 +4,9 @@
     summary.json     what `relaydp run --json` prints
     trace.csv        the run's history
     model.npz        x, and the steps
+    plan.json        what was planned: steps, noise of every activation, what to expect
     ledger.json      every release
+    certificate.json what is promised, to whom, on what grounds, and what is not protected
     transcript.npz   what was sent
     versions.json    Python, packages, device
 
@@ -31,8 +33,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from relaydp.certificate import make_certificate
 from relaydp.errors import InputError
-from relaydp.privacy import Budget, Ledger, epsilon_exact, epsilon_paper
+from relaydp.privacy import Budget, Ledger
 from relaydp.problem import Reference
 
 
@@ -105,7 +108,9 @@ class Result:
     graph: str
     walk: str | None
     budget: Budget | None
-    plan_rho: float
+    rho: float  # zCDP of the whole plan: inf without a guarantee. A run that stopped early has still cost its plan
+    epsilon: float  # at the budget's delta; inf when no guarantee stands behind the run
+    epsilon_paper: float  # by the paper's own account. For the published mechanism: what it claims, and F1 refutes
     plf: int
     activations: int
     hops: int
@@ -114,6 +119,7 @@ class Result:
     messages_paper: int  # as the paper's own table counts
     ledger: Ledger | None
     steps: Any
+    plan: dict[str, Any]  # what was planned, all of it public
     trace: Trace | None
     transcript: Transcript | None
     reference: Reference | None
@@ -124,28 +130,11 @@ class Result:
     @property
     def private(self) -> bool:
         """Whether a guarantee stands behind this run. The published mechanism's does not (docs/privacy.md)."""
-        return self.mechanism == "gradient"
+        return self.mechanism in ("gradient", "objective")
 
     @property
     def delta(self) -> float | None:
         return None if self.budget is None else self.budget.delta
-
-    @property
-    def rho(self) -> float:
-        """zCDP of the whole plan: inf without a guarantee. A run that stopped early has still cost its plan."""
-        return self.plan_rho if self.private else math.inf
-
-    @property
-    def epsilon(self) -> float:
-        """The exact epsilon at the budget's delta; inf when no guarantee stands behind the run."""
-        return epsilon_exact(self.plan_rho, self.budget.delta) if self.private and self.budget else math.inf
-
-    @property
-    def epsilon_paper(self) -> float:
-        """By the paper's conversion. For the published mechanism: what theorem 4 claims, and F1 refutes."""
-        if self.mechanism is None or self.budget is None or not math.isfinite(self.plan_rho):
-            return math.inf
-        return epsilon_paper(self.plan_rho, self.budget.delta)
 
     def last(self, column: str) -> float:
         """The trace's last value of a column; NaN without a trace, or where there is no answer."""
@@ -202,9 +191,17 @@ class Result:
                 "(replace one record), against everybody who sees all batons, the other agents included. Objective, "
                 "relative error and accuracy are measured without noise and not covered."
             )
-        if self.mechanism == "published":
+        if self.mechanism == "published" and self.variant == "objective":
+            return "none: the published price counts a record removed, not replaced; mechanism='objective' is sound."
+        if self.mechanism == "published" and self.algorithm == "recal":
             return "none: the published mechanism leaves x bare, and exact gradients follow from the batons."
+        if self.mechanism == "published":
+            return "none: the published account of this noise looks at one step and not at the state it leaves behind."
         return "none: no noise was added."
+
+    def certificate(self) -> dict[str, Any]:
+        """What is promised, to whom, on what grounds, and what is not protected, in one JSON object."""
+        return make_certificate(self)
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Write the result folder; all of it or nothing."""
@@ -228,9 +225,11 @@ class Result:
     def _write(self, folder: Path) -> None:
         _dump(folder / "config.json", self.config)
         _dump(folder / "summary.json", self.summary())
+        _dump(folder / "plan.json", self.plan)
+        _dump(folder / "certificate.json", self.certificate())
         _dump(folder / "versions.json", self.versions)
         steps = {f"step_{name}": np.asarray(value) for name, value in self.steps._asdict().items()}
-        _save_arrays(folder / "model.npz", {"x": self.x, "plan_rho": self.plan_rho, "seconds": self.seconds, **steps})
+        _save_arrays(folder / "model.npz", {"x": self.x, "seconds": self.seconds, **steps})
         if self.trace is not None:
             self.trace.to_csv(folder / "trace.csv")
         if self.ledger is not None:
@@ -250,6 +249,11 @@ class Result:
 def plain(value: float | None) -> float | None:
     """A number JSON can hold: NaN and infinity become null."""
     return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _number(value: float | None) -> float:
+    """What `plain` wrote: null is infinity here, the cost of a run without a guarantee."""
+    return math.inf if value is None else float(value)
 
 
 def _dump(path: Path, content: Any) -> None:
@@ -300,7 +304,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
             graph=summary["graph"],
             walk=summary["walk"],
             budget=None if asked is None else Budget(**asked),
-            plan_rho=float(model["plan_rho"]),
+            **{name: _number(summary[name]) for name in ("rho", "epsilon", "epsilon_paper")},
             plf=summary["plf"],
             activations=summary["activations"],
             hops=summary["hops"],
@@ -309,6 +313,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
             messages_paper=summary["messages_paper"],
             ledger=Ledger.from_json(json.loads(ledger.read_text())) if ledger.exists() else None,
             steps=steps,
+            plan=json.loads((path / "plan.json").read_text()),
             trace=Trace.from_csv(path / "trace.csv") if (path / "trace.csv").exists() else None,
             transcript=None if sent is None else _read_transcript(sent),
             reference=None

@@ -4,9 +4,9 @@
     step(setting, steps, state, turn) -> (State, payload)
 
 `Setting` holds all an algorithm may touch. Data is behind doors: `gradient` and `gradients` are already private when
-the run is; `argmin` and `argmins` are exact, and open in runs without the sound mechanism only. `Turn` is public: who
-acts, who is next, how much noise. The payload is what leaves the agents, and the only thing that the network carries
-and an attacker sees.
+the run is; so are `argmin` and `argmins` under objective perturbation, and they stay shut under noise on gradients.
+`Turn` is public: who acts, who is next, how much noise. The payload is what leaves the agents, and the only thing that
+the network carries and an attacker sees.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from typing import Any, Literal, NamedTuple
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from relaydp.graph import Network
+
+# Where a mechanism puts its noise, in `Setting.variant`: on what is sent, or into the objective. RECAL's three readings
+# of its paper are its own.
+MESSAGES, OBJECTIVE = "messages", "objective"
 
 Vector = Float[Array, " dim"]
 Everyone = Float[Array, "agents dim"]
@@ -49,9 +53,12 @@ class Setting(NamedTuple):
     """(i, y, scale, key) -> grad f_i(y), privatised with noise of that scale: the door to agent i's records."""
     gradients: Callable[[Everyone, Float[Array, " agents"], PRNGKeyArray], Everyone]
     """(ys, scales, key) -> every agent's grad f_i(y_i), each privatised: the same door for all at once."""
-    argmin: Callable[[Int[Array, ""], Vector, Float[Array, ""], Vector, bool], Vector]
-    """(i, p, kappa, v, with_r) -> argmin f_i(x) + [r(x)] + <p, x> + kappa/2 ||x - v||^2, exactly."""
-    argmins: Callable[[Everyone, Float[Array, " agents"], Everyone, bool], Everyone]
+    argmin: Callable[[Int[Array, ""], Vector, Float[Array, ""], Vector, bool, Float[Array, ""], PRNGKeyArray], Vector]
+    """(i, p, kappa, v, with_r, scale, key) -> argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, exactly; e is
+    noise of that scale where objectives are perturbed, and 0 elsewhere."""
+    argmins: Callable[
+        [Everyone, Float[Array, " agents"], Everyone, bool, Float[Array, " agents"], PRNGKeyArray], Everyone
+    ]
     """The same for every agent at once."""
     prox: Callable[[Vector, Any], Vector]
     """(v, t) -> prox_{t r}(v)."""
@@ -59,7 +66,7 @@ class Setting(NamedTuple):
     """(acts, act, relay) -> one or the other. A single run never evaluates `act` where it does not act; a batch of runs
     that differ in it evaluates both and keeps one."""
     network: Network = Network()
-    variant: str | None = None  # of the published mechanism; None when noise, if any, is on the gradient
+    variant: str | None = None  # where a mechanism puts its noise: one of `Algorithm.variants`; None for the gradient
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,10 @@ class Algorithm:
     paper_factor: int = 1  # what the paper's own table multiplies link uses by
     needs: tuple[str, ...] = ()  # parts of Network
     takes_r: bool = True  # whether a nonsmooth r is covered
-    data: Literal["gradient", "argmin"] = "gradient"  # how data enters; an argmin has no sound gradient mechanism
+    data: Literal["gradient", "argmin"] = "gradient"  # how data enters
+    variants: tuple[str, ...] = (MESSAGES,)  # readings of the published mechanism, the usual one first
+    curvature: Callable[..., Any] | None = None
+    """(steps, graph, activations) -> kappa of each argmin, (activations, agents): objective perturbation needs it."""
     instead: str = ""  # which algorithm to use where this one cannot (a nonsmooth r, the sound mechanism)
     claim: Callable[..., Any] | None = None
     """(facts, steps, graph) -> the one-step sensitivity that the `published` account charges, (agents,)."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Setting, Turn
+from relaydp.algorithm.base import MESSAGES, Setting, Turn
 from relaydp.graph import Graph, metropolis
 
 Everyone = Float[Array, "agents dim"]
@@ -27,7 +27,7 @@ class Copies(NamedTuple):
 
 def masked(setting: Setting, turn: Turn, value: Everyone) -> Everyone:
     """What the neighbours see: `value`, with noise under the `published` mechanism and as it is otherwise."""
-    if setting.variant is None:
+    if setting.variant != MESSAGES:
         return value
     return value + turn.scale[:, None] * jax.random.normal(turn.key, value.shape, value.dtype)
 

@@ -7,8 +7,10 @@ for any penalty c > 0. The sum in (2) is kappa/2 ||x - v_i||^2 with kappa = 2 c 
 the mean of its neighbours.
 
 Source: Shi, Ling, Yuan, Wu and Yin 2014, On the linear convergence of the ADMM in decentralized consensus optimization.
-`published`: the primal perturbation of Zhang and Zhu 2017, Dynamic differential privacy for ADMM-based distributed
-classification learning: V_i = x_i + noise is sent and stands for x_i, an agent's own too, in (1) and (2).
+`published`: Zhang and Zhu 2017, Dynamic differential privacy for ADMM-based distributed classification learning. Their
+primal perturbation (variant "messages"): V_i = x_i + noise is sent and stands for x_i, an agent's own too, in (1) and
+(2). Their dual perturbation (variant "objective"): noise is added to p_i in (2); the mechanism `objective` is the same,
+soundly priced.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Algorithm, Setting, Turn
+from relaydp.algorithm.base import MESSAGES, OBJECTIVE, Algorithm, Setting, Turn
 from relaydp.algorithm.choose import Menu, chooser
 from relaydp.algorithm.copies import Copies, Everyone, masked
 from relaydp.algorithm.lab import CONDITION, Kernel
@@ -38,23 +40,24 @@ def midpoints(setting: Setting, sent: Everyone) -> Everyone:
 
 
 def exchange(
-    setting: Setting, penalty: Float[Array, ""], dual: Float[Array, ""], state: AdmmState, sent: Everyone
+    setting: Setting, penalty: Float[Array, ""], dual: Float[Array, ""], state: AdmmState, sent: Everyone, turn: Turn
 ) -> AdmmState:
     """(1) with the dual step, (2) with the penalty; they are one number in D-ADMM only."""
     price = state.price + dual * (setting.network.laplacian @ sent)  # (1)
     kappa = 2.0 * penalty * setting.network.degree
-    return AdmmState(setting.argmins(price, kappa, midpoints(setting, sent), True), price)  # (2)
+    x = setting.argmins(price, kappa, midpoints(setting, sent), True, turn.scale, turn.key)  # (2)
+    return AdmmState(x, price)
 
 
 def step(setting: Setting, steps: PenaltySteps, state: AdmmState, turn: Turn) -> tuple[AdmmState, Copies]:
     """Let every agent exchange copies with its neighbours and minimise.
 
-    Leaves agent i: x_i, to all its neighbours. It is an exact function of the records, so only `published` adds noise.
+    Leaves agent i: x_i, to all its neighbours; private where the argmin is: p_i and v_i are made of what was sent.
     """
     sent = masked(setting, turn, state.x)
 
     def act() -> AdmmState:
-        return exchange(setting, steps.penalty, steps.penalty, state, sent)
+        return exchange(setting, steps.penalty, steps.penalty, state, sent, turn)
 
     return setting.when(jnp.any(turn.acts), act, lambda: state), Copies(sent)
 
@@ -90,6 +93,11 @@ def claim(facts: Facts, steps: PenaltySteps, graph: Graph) -> np.ndarray:
     return 2.0 * facts.clip / (facts.modulus + 2.0 * float(steps.penalty) * graph.degree)
 
 
+def curvature(steps: PenaltySteps, graph: Graph, activations: int) -> np.ndarray:
+    """kappa = 2 c d_i."""
+    return np.tile(2.0 * float(steps.penalty) * graph.degree, (activations, 1))
+
+
 NEEDS = ("laplacian", "degree")
 
 D_ADMM = Algorithm(
@@ -100,11 +108,13 @@ D_ADMM = Algorithm(
     step=step,
     answer=answer,
     choose_steps=chooser(Kernel("rounds", init, step, answer, NEEDS), Menu(PenaltySteps, paper_steps, grid, check)),
-    mechanisms=("published",),
+    mechanisms=("objective", "published"),
     links="neighbours",
     paper_factor=2,
     needs=NEEDS,
     data="argmin",
     instead="ic-admm",
     claim=claim,
+    variants=(MESSAGES, OBJECTIVE),
+    curvature=curvature,
 )

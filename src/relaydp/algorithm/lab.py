@@ -114,11 +114,11 @@ def make_setting(agents: int, network: Network, columns: Columns) -> Setting:
     def gradients(ys: Array, scales: Array, key: Array) -> Array:
         return h * (ys - b) + scales.reshape(len(ys), -1)
 
-    def argmin(i: Array, p: Array, kappa: Array, v: Array, with_r: bool) -> Array:
-        return (h[i] * b[i] - p + kappa * v) / (h[i] + kappa)
+    def argmin(i: Array, p: Array, kappa: Array, v: Array, with_r: bool, scale: Array, key: Array) -> Array:
+        return (h[i] * b[i] - p - scale + kappa * v) / (h[i] + kappa)
 
-    def argmins(p: Array, kappa: Array, v: Array, with_r: bool) -> Array:
-        return (h * b - p + kappa[:, None] * v) / (h + kappa[:, None])
+    def argmins(p: Array, kappa: Array, v: Array, with_r: bool, scales: Array, key: Array) -> Array:
+        return (h * b - p - scales.reshape(len(p), -1) + kappa[:, None] * v) / (h + kappa[:, None])
 
     def prox(v: Array, t: Any) -> Array:
         return v

@@ -7,7 +7,8 @@
 The theory wants eta_t non-decreasing, bounded and no less than theta, which (1) is for growth, limit >= 1; agents could
 each have their own. p is the paper's 2 lambda. No theory for a nonsmooth r.
 
-Source: Zhang, Khalili and Liu 2018, Improving the privacy and accuracy of ADMM-based distributed algorithms.
+Source: Zhang, Khalili and Liu 2018, Improving the privacy and accuracy of ADMM-based distributed algorithms. They add
+noise to p_i+ in (3) (`published`, with their price; `objective` is the same, soundly priced).
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Algorithm, Setting, Turn
+from relaydp.algorithm.base import OBJECTIVE, Algorithm, Setting, Turn
 from relaydp.algorithm.choose import Menu, chooser
 from relaydp.algorithm.copies import Copies
 from relaydp.algorithm.d_admm import NEEDS, balanced_penalty, exchange, outward
@@ -56,11 +58,11 @@ def penalty_now(steps: Growing, turn: Turn) -> Float[Array, ""]:
 def step(setting: Setting, steps: GrowingSteps, state: AdmmState, turn: Turn) -> tuple[AdmmState, Copies]:
     """Let every agent exchange copies with its neighbours and minimise, a little more cautiously each time.
 
-    Leaves agent i: x_i, to all its neighbours; an exact function of the records.
+    Leaves agent i: x_i, to all its neighbours; private where the argmin is: p_i and v_i are made of what was sent.
     """
 
     def act() -> AdmmState:
-        return exchange(setting, penalty_now(steps, turn), steps.penalty, state, state.x)  # (2), (3)
+        return exchange(setting, penalty_now(steps, turn), steps.penalty, state, state.x, turn)  # (2), (3)
 
     return setting.when(jnp.any(turn.acts), act, lambda: state), Copies(state.x)
 
@@ -80,6 +82,12 @@ def check(steps: Growing, facts: Facts, graph: Graph) -> None:
             raise InputError(f"step {name}={value:.4g} would shrink the penalty; needed 1 (constant) or more.")
 
 
+def curvature(steps: Growing, graph: Graph, activations: int) -> np.ndarray:
+    """kappa = 2 eta_t d_i."""
+    growth = np.minimum(float(steps.growth) ** np.arange(activations), float(steps.limit))
+    return 2.0 * float(steps.penalty) * growth[:, None] * graph.degree[None, :]
+
+
 M_ADMM = Algorithm(
     name="m-admm",
     title="M-ADMM",
@@ -88,14 +96,16 @@ M_ADMM = Algorithm(
     step=step,
     answer=answer,
     choose_steps=chooser(
-        Kernel("rounds", init, step, answer, NEEDS),
+        Kernel("rounds", init, step, answer, NEEDS, steady=False),
         Menu(GrowingSteps, paper_steps, grid, check, fixed=("growth", "limit")),
     ),
-    mechanisms=(),
+    mechanisms=("objective", "published"),
     links="neighbours",
     paper_factor=2,
     needs=NEEDS,
     takes_r=False,
     data="argmin",
     instead="ic-admm",
+    variants=(OBJECTIVE,),
+    curvature=curvature,
 )

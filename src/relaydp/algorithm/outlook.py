@@ -17,6 +17,7 @@ comes from n, the graph, the walk, m_i, q, L, mu, c and the budget.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from jaxtyping import Array, Float
 from relaydp.algorithm.base import Turn
 from relaydp.algorithm.lab import CONDITION, HOPS, Columns, Frozen, Kernel, make_setting, make_turns
 from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of
+from relaydp.privacy.objective import bend, objective_scale, pure_share
 from relaydp.problem import Facts, Problem, minimise
 
 LONGEST = 160  # the most activations that a private run chooses by itself
@@ -36,6 +38,7 @@ BINS = 12  # curvatures simulated; every direction counts with the nearest one
 SIGNAL, SIGNAL_DECAY = 0.25, 1.6  # the guessed gradient: its norm over c, and its squares against curvature's share
 SPREAD = 0.5  # how far agents' own optima lie from the common one, relative to it
 TOGETHER = 64  # candidates in one batch: what a backward pass keeps in memory
+MARGIN = 1e-11  # of a budget left unspent, so that rounding never carries epsilon past it
 LEAST_SHARE = 1e-3  # of an agent's mean share: noise that the end does not feel still needs a finite scale
 
 
@@ -66,12 +69,37 @@ class Directions(NamedTuple):
     distance: np.ndarray  # their squared distances from the start to the minimiser, in all
 
 
+class ObjectiveNoise(NamedTuple):
+    """Noise in the objective instead of on gradients: what its price rests on (`privacy.objective`)."""
+
+    epsilon: np.ndarray  # (agents,)
+    delta: float
+    slope: float  # G
+    bend: float  # K
+    modulus: float  # l2, where it reaches every coefficient
+    curvature: Callable[[Any, Graph, int], np.ndarray]  # (steps, graph, activations) -> kappa, (activations, agents)
+    price: str = "sound"
+
+    def shares(self, activations: int) -> np.ndarray:
+        """epsilon_0 of each release, (activations, agents). The published prices are only ever added up."""
+        basic = self.price != "sound"
+        each = [pure_share(epsilon, self.delta, activations, basic) for epsilon in self.epsilon]
+        return np.tile(np.array(each) * (1.0 - MARGIN), (activations, 1))
+
+    def scales(self, facts: Facts, steps: Any, graph: Graph, activations: int) -> np.ndarray:
+        """(activations, agents); inf where no noise is enough."""
+        strength = self.modulus + self.curvature(steps, graph, activations)
+        bent = bend(self.bend, facts.sizes[None, :].astype(np.float64), strength)
+        return objective_scale(self.shares(activations), self.slope, facts.sizes[None, :], bent, self.price)
+
+
 class Noise(NamedTuple):
     """What of the budget matters to a plan: each agent's total zCDP, and how it is spread over activations."""
 
     rho: np.ndarray  # (agents,)
     ratio: float | None = None  # rho_(t+1) / rho_t; None for the best spread, (4)
     prior: Directions | None = None  # None to guess from the public bounds
+    objective: ObjectiveNoise | None = None
 
 
 def guess(facts: Facts) -> Directions:
@@ -146,9 +174,13 @@ def look_ahead(
         tuple((model.curvature * model.number).tolist()),
         tuple((model.curvature * model.distance).tolist()),
     )
-    variance = (2.0 * facts.clip / facts.sizes) ** 2 / (2.0 * np.asarray(noise.rho))  # s^2 at rho_{i,t} = rho_i
     bias = 0.5 * left  # (1): (candidates, options)
-    noisy = 0.5 * np.stack([_noise(w, noise.ratio, variance) for w in felt], axis=1)  # (3) or (4)
+    if noise.objective is None:
+        variance = (2.0 * facts.clip / facts.sizes) ** 2 / (2.0 * np.asarray(noise.rho))  # s^2 at rho_{i,t} = rho_i
+        noisy = 0.5 * np.stack([_noise(w, noise.ratio, variance) for w in felt], axis=1)  # (3) or (4)
+    else:
+        each = [_objective_noise(noise.objective, w, candidates, facts, graph) for w in felt]
+        noisy = 0.5 * np.stack(each, axis=1)  # (3)
     total = np.nan_to_num(bias + noisy, nan=np.inf)
     at, chosen = np.unravel_index(int(np.argmin(total)), total.shape)
     best = np.argmin(total, axis=0)
@@ -181,6 +213,14 @@ def _noise(w: np.ndarray, ratio: float | None, variance: np.ndarray) -> np.ndarr
     """sum_{i,t} w_{i,t} s_{i,t}^2 for every candidate; w is (candidates, T, agents)."""
     with np.errstate(invalid="ignore", over="ignore"):
         return ((w / _shares(w, ratio)).sum(axis=1) * variance).sum(axis=-1)
+
+
+def _objective_noise(noise: ObjectiveNoise, w: np.ndarray, candidates: Any, facts: Facts, graph: Graph) -> np.ndarray:
+    """(3) for noise in the objective, whose scale depends on the candidate: E |e|^2 = q (q + 1) scale^2."""
+    rows = [type(candidates)(*parts) for parts in zip(*candidates, strict=True)]
+    scales = np.stack([noise.scales(facts, row, graph, w.shape[1]) for row in rows])
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.nan_to_num((w * (facts.dim + 1.0) * scales**2).sum(axis=(1, 2)), nan=np.inf)
 
 
 @partial(jax.jit, static_argnums=0)

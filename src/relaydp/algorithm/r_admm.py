@@ -12,7 +12,8 @@ One `step` is a pair, an odd iteration (1), (2) with data and an even one (3) to
 been stable. R-ADMM has eta = c, MR-ADMM the growing penalty of M-ADMM, one a pair. No theory for a nonsmooth r.
 
 Source: Zhang, Khalili and Liu 2018, Recycled ADMM: improve privacy and accuracy with less computation in distributed
-algorithms, arXiv 1810.03197.
+algorithms, arXiv 1810.03197. They add noise to p_i' in (2) (`published`, with their price; `objective` is the same,
+soundly priced); (3) takes it along.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Algorithm, Setting, Turn
+from relaydp.algorithm.base import OBJECTIVE, Algorithm, Setting, Turn
 from relaydp.algorithm.choose import Menu, chooser, product
 from relaydp.algorithm.copies import Everyone
-from relaydp.algorithm.d_admm import NEEDS, balanced_penalty, exchange, midpoints, outward
+from relaydp.algorithm.d_admm import NEEDS, balanced_penalty, curvature, exchange, midpoints, outward
 from relaydp.algorithm.lab import Kernel
 from relaydp.algorithm.m_admm import GROWTH, LIMIT, penalty_now
 from relaydp.algorithm.m_admm import check as check_growth
+from relaydp.algorithm.m_admm import curvature as growing_curvature
 from relaydp.algorithm.pg_admm import AdmmState, answer, init
 from relaydp.errors import InputError
 from relaydp.graph import Graph
@@ -62,7 +64,7 @@ def _pair(
     laplacian, degree = setting.network.laplacian, setting.network.degree[:, None]
 
     def act() -> tuple[AdmmState, Pair]:
-        x, price = exchange(setting, eta, steps.penalty, state, state.x)  # (1), (2)
+        x, price = exchange(setting, eta, steps.penalty, state, state.x, turn)  # (1), (2)
         slope = -price - 2.0 * eta * degree * (x - midpoints(setting, state.x))  # (3)
         apart = laplacian @ x
         new_price = price + steps.penalty * apart  # (4)
@@ -75,8 +77,8 @@ def _pair(
 def step(setting: Setting, steps: RecycledSteps, state: AdmmState, turn: Turn) -> tuple[AdmmState, Pair]:
     """Let every agent minimise once and move twice.
 
-    Leaves agent i: x_i and x_i', each to all its neighbours; x_i' is an exact function of the records, x_i+ of what
-    left already and of G_i.
+    Leaves agent i: x_i and x_i', each to all its neighbours. x_i' is private where the argmin is; x_i+ and G_i are made
+    of x_i' and of what was sent before, and cost nothing.
     """
     return _pair(setting, steps.penalty, steps, state, turn)
 
@@ -126,7 +128,7 @@ R_ADMM = Algorithm(
     step=step,
     answer=answer,
     choose_steps=chooser(Kernel("rounds", init, step, answer, NEEDS), Menu(RecycledSteps, paper_steps, grid, check)),
-    mechanisms=(),
+    mechanisms=("objective", "published"),
     links="neighbours",
     exchanges=2,
     paper_factor=2,
@@ -134,6 +136,8 @@ R_ADMM = Algorithm(
     takes_r=False,
     data="argmin",
     instead="ic-admm",
+    variants=(OBJECTIVE,),
+    curvature=curvature,
 )
 
 MR_ADMM = Algorithm(
@@ -144,10 +148,10 @@ MR_ADMM = Algorithm(
     step=growing_step,
     answer=answer,
     choose_steps=chooser(
-        Kernel("rounds", init, growing_step, answer, NEEDS),
+        Kernel("rounds", init, growing_step, answer, NEEDS, steady=False),
         Menu(GrowingRecycledSteps, growing_paper_steps, growing_grid, growing_check, fixed=("growth", "limit")),
     ),
-    mechanisms=(),
+    mechanisms=("objective", "published"),
     links="neighbours",
     exchanges=2,
     paper_factor=2,
@@ -155,4 +159,6 @@ MR_ADMM = Algorithm(
     takes_r=False,
     data="argmin",
     instead="ic-admm",
+    variants=(OBJECTIVE,),
+    curvature=growing_curvature,
 )

@@ -114,4 +114,5 @@ RECAL = Algorithm(
     links="hop",
     vectors=2,
     claim=claimed_sensitivity,
+    variants=("memoryless", "carried", "replace"),
 )

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Algorithm, Everyone, Setting, Turn
+from relaydp.algorithm.base import MESSAGES, Algorithm, Everyone, Setting, Turn
 from relaydp.algorithm.choose import Menu, chooser
 from relaydp.algorithm.copies import gradient_noise, spread
 from relaydp.algorithm.lab import CONDITION, Kernel
@@ -64,13 +64,14 @@ def init(setting: Setting, steps: RwAdmmSteps | LinearisedSteps, x0: Float[Array
 def step(setting: Setting, steps: RwAdmmSteps, state: RwAdmmState, turn: Turn) -> tuple[RwAdmmState, Pushes]:
     """Let the holder solve its own part exactly and push what changed; when it does not act, nothing is pushed.
 
-    Leaves agent i: v_ji, to each neighbour j; given what was sent before, all of them tell x_i+ and no more. An exact
-    minimiser has no gradient to make private, so only the published mechanism is defined: noise on x_i+, once for all
-    neighbours. Agent i goes on with the noisy x_i+ and v_ji itself: with clean ones the limit would be biased for good.
+    Leaves agent i: v_ji, to each neighbour j; given what was sent before, all of them tell x_i+ and no more. Private
+    where the argmin is. The published mechanism adds noise to x_i+, once for all neighbours, and agent i goes on with
+    the noisy x_i+ and v_ji itself: with clean ones the limit would be biased for good.
     """
 
     def solve(x: Array, p: Array) -> Array:
-        return setting.argmin(turn.holder, p, steps.penalty * setting.network.degree[turn.holder], x, True)  # (2)
+        kappa = steps.penalty * setting.network.degree[turn.holder]
+        return setting.argmin(turn.holder, p, kappa, x, True, turn.scale, turn.key)  # (2)
 
     return _push(setting, steps, state, turn, solve)
 
@@ -102,7 +103,7 @@ def _push(
     def act() -> tuple[Array, Array]:
         p = steps.penalty * network.degree[i] * x - jnp.sum(ours, axis=0)  # (1)
         new_x = model(x, p)  # (2)
-        if setting.variant is not None:
+        if setting.variant == MESSAGES:
             new_x = new_x + turn.scale * jax.random.normal(turn.key, x.shape, x.dtype)
         pushed = steps.penalty * new_x[None, :] + (theirs - ours) / 2.0  # (3)
         return new_x, jnp.where(real[:, None], pushed, theirs)  # an empty slot points at v[i, 0]: left as it is
@@ -138,6 +139,11 @@ def check_linear(steps: LinearisedSteps, facts: Facts, graph: Graph) -> None:
         raise InputError(f"step stepsize={a[i]:.4g} for agent {i} {why}")
 
 
+def curvature(steps: RwAdmmSteps, graph: Graph, activations: int) -> np.ndarray:
+    """kappa = c d_i."""
+    return np.tile(float(steps.penalty) * graph.degree, (activations, 1))
+
+
 def claim(facts: Facts, steps: RwAdmmSteps, graph: Graph) -> np.ndarray:
     """D / (mu + c d_i), D = 2 clip: (2) has that modulus. State held equal, and all of it was sent."""
     return 2.0 * facts.clip / (facts.modulus + float(steps.penalty) * graph.degree)
@@ -154,13 +160,14 @@ RW_ADMM = Algorithm(
         Kernel("relay", init, step, answer, ("degree", "neighbours", "real", "back")),
         Menu(RwAdmmSteps, paper=lambda *known: grid(*known)[0], grid=grid, check=lambda *_: None),  # c is free
     ),
-    mechanisms=("published",),
+    mechanisms=("objective", "published"),
     links="pushes",
     paper_factor=2,  # neighbours are polled as well
     needs=("degree", "neighbours", "real", "back"),
     data="argmin",
     instead="rw-admm-linearised",
     claim=claim,
+    curvature=curvature,
 )
 
 RW_ADMM_LINEARISED = replace(

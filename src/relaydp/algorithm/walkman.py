@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Algorithm, Everyone, Setting, Turn, Vector
+from relaydp.algorithm.base import MESSAGES, Algorithm, Everyone, Setting, Turn, Vector
 from relaydp.algorithm.choose import Menu, chooser
 from relaydp.algorithm.copies import gradient_noise, spread
 from relaydp.algorithm.lab import CONDITION, Kernel
@@ -60,12 +60,12 @@ def init(setting: Setting, steps: WalkmanSteps, x0: Float[Array, " dim"]) -> Wal
 def step(setting: Setting, steps: WalkmanSteps, state: WalkmanState, turn: Turn) -> tuple[WalkmanState, Token]:
     """Let the holder minimise its own part exactly and pass the token on; or, when it does not act, only pass it on.
 
-    Leaves agent i: the new t, once, to one neighbour. Never y_i or z_i. An exact minimiser has no gradient to make
-    private, so only the published mechanism is defined; its noise and its bias are those of `step_gradient`.
+    Leaves agent i: the new t, once, to one neighbour. Never y_i or z_i. Private where the argmin is: z_i and t are made
+    of earlier y_i+ and of what arrived. The published mechanism's noise and bias are those of `step_gradient`.
     """
 
     def solve(y: Array, z: Array, x: Array) -> Array:
-        return setting.argmin(turn.holder, -z, steps.beta, x, False)  # (2)
+        return setting.argmin(turn.holder, -z, steps.beta, x, False, turn.scale, turn.key)  # (2)
 
     return _pass_on(setting, steps, state, turn, solve)
 
@@ -97,7 +97,7 @@ def _pass_on(
         new_y = estimate(y, z, x)  # (2)
         new_z = z + steps.beta * (x - new_y)  # (3)
         new_t = t + (2.0 * new_y - y - x) / setting.agents  # (4)
-        if setting.variant is not None:
+        if setting.variant == MESSAGES:
             new_t = new_t + turn.scale * jax.random.normal(turn.key, t.shape, t.dtype)
         return new_y, new_z, new_t, setting.prox(new_t, 1.0 / steps.beta)  # (1), for the next holder
 
@@ -142,6 +142,11 @@ def check_gradient(steps: WalkmanSteps, facts: Facts, graph: Graph) -> None:
         )
 
 
+def curvature(steps: WalkmanSteps, graph: Graph, activations: int) -> np.ndarray:
+    """kappa = beta."""
+    return np.full((activations, graph.agents), float(steps.beta))
+
+
 def claim(facts: Facts, steps: WalkmanSteps, graph: Graph) -> np.ndarray:
     """2 D / (n (mu + beta)), D = 2 clip: y_i+ moves by D / (mu + beta), t by 2/n times that; state held equal."""
     return np.full(facts.agents, 4.0 * facts.clip / (facts.agents * (facts.modulus + float(steps.beta))))
@@ -157,11 +162,12 @@ WALKMAN = Algorithm(
     choose_steps=chooser(
         Kernel("relay", init, step, answer), Menu(WalkmanSteps, paper_steps, grid, check=lambda *_: None)
     ),
-    mechanisms=("published",),
+    mechanisms=("objective", "published"),
     links="hop",
     data="argmin",
     instead="walkman-gradient",
     claim=claim,
+    curvature=curvature,
 )
 
 WALKMAN_GRADIENT = replace(

@@ -4,8 +4,8 @@
 
 Everything an algorithm does with g~ is post-processing. Without a mechanism nothing is clipped and s = 0.
 
-The exact door, argmin f_i(x) + [r(x)] + <p, x> + kappa/2 ||x - v||^2, has no noise and opens only in runs without the
-sound mechanism: a plan for a private run of an algorithm that needs it is refused before it starts.
+The exact door, argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, is private by the noise e in the objective
+(`privacy.objective`), has e = 0 in runs without privacy, and stays shut under noise on gradients.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from relaydp.algorithm import Setting
+from relaydp.algorithm.base import OBJECTIVE
 from relaydp.errors import PrivacyError
 from relaydp.graph import Network
-from relaydp.privacy.mechanism import release
+from relaydp.privacy.mechanism import perturbation, release
 from relaydp.problem import Silos
 from relaydp.problem.problem import Terms
 
@@ -84,9 +85,16 @@ def open_door(
         return privatise(silos.gradients(ys, clip), scales[:, None], key) + jax.vmap(terms.ridge_gradient)(ys)
 
     def argmin(
-        i: Int[Array, ""], p: Float[Array, " dim"], kappa: Float[Array, ""], v: Float[Array, " dim"], with_r: bool
+        i: Int[Array, ""],
+        p: Float[Array, " dim"],
+        kappa: Float[Array, ""],
+        v: Float[Array, " dim"],
+        with_r: bool,
+        scale: Float[Array, ""],
+        key: PRNGKeyArray,
     ) -> Float[Array, " dim"]:
         smoothness, spectra = _open(exact)
+        p = p + perturbation(p.shape, scale, key) if variant == OBJECTIVE else p
         if spectra is not None:
             return spectra.solve(i, p, kappa, v)
         L = smoothness[i]
@@ -97,9 +105,15 @@ def open_door(
         return _accelerate(slope, terms.prox if with_r else None, v, L + kappa, terms.l2 + kappa)
 
     def argmins(
-        p: Float[Array, "agents dim"], kappa: Float[Array, " agents"], v: Float[Array, "agents dim"], with_r: bool
+        p: Float[Array, "agents dim"],
+        kappa: Float[Array, " agents"],
+        v: Float[Array, "agents dim"],
+        with_r: bool,
+        scales: Float[Array, " agents"],
+        key: PRNGKeyArray,
     ) -> Float[Array, "agents dim"]:
         L, spectra = _open(exact)
+        p = p + perturbation(p.shape, scales, key) if variant == OBJECTIVE else p
         if spectra is not None:
             return spectra.solve(slice(None), p, kappa, v)
 

@@ -53,7 +53,7 @@ class World(NamedTuple):
 
 
 def world_of(problem: Problem, graph: Graph, plan: Plan) -> World:
-    needed = plan.algorithm.data == "argmin" and not plan.private
+    needed = plan.algorithm.data == "argmin" and plan.mechanism != "gradient"
     return World(
         silos=problem.working_silos,
         terms=problem.terms,

@@ -15,7 +15,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from relaydp.algorithm import Algorithm, Directions, Noise, Outlook, directions_of, find_algorithm
+from relaydp.algorithm import (
+    Algorithm,
+    Directions,
+    Noise,
+    ObjectiveNoise,
+    Outlook,
+    directions_of,
+    find_algorithm,
+)
+from relaydp.algorithm.base import OBJECTIVE
+from relaydp.algorithm.outlook import MARGIN
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.graph import WALKS, Graph, Rounds, Route, check_size, rounds, route
 from relaydp.privacy import (
@@ -29,10 +39,9 @@ from relaydp.privacy import (
 from relaydp.problem import Facts, Problem
 
 Limits = Sequence[float] | Mapping[int, float] | None  # epsilon of agents that allow less than the budget
-MECHANISMS = ("gradient", "published")
-VARIANTS = ("memoryless", "carried", "replace")
+MECHANISMS = ("gradient", "objective", "published")
+SOUND = ("gradient", "objective")
 AUTO = "auto"
-MARGIN = 1e-11  # of rho left unspent, so that rounding never carries epsilon past the budget
 
 
 class Tally(NamedTuple):
@@ -64,10 +73,26 @@ class Plan:
     ledger: Ledger | None  # with every planned release charged; None where nothing is noised
     outlook: Outlook | None  # what to expect; None without the sound mechanism
     prior: Directions | None  # what it was planned for; None for the guess from public bounds
+    pure: np.ndarray | None = None  # (activations, agents): epsilon_0 of each release, where noise is in the objective
 
     @property
     def private(self) -> bool:
-        return self.mechanism == "gradient"
+        return self.mechanism in SOUND
+
+    @property
+    def epsilon(self) -> float:
+        """The exact epsilon of the whole plan at the budget's delta; inf when no guarantee stands behind it."""
+        sound = self.private and self.ledger is not None and self.budget is not None
+        return self.ledger.epsilon(self.budget.delta) if sound else math.inf  # type: ignore[union-attr]
+
+    @property
+    def epsilon_paper(self) -> float:
+        """By the paper's conversion; for noise in the objective, which is pure, the sum over activations."""
+        if self.ledger is None or self.budget is None:
+            return math.inf
+        if self.pure is not None:
+            return float(self.pure.sum(axis=0).max())
+        return self.ledger.epsilon_paper(self.budget.delta)
 
     @property
     def predicted(self) -> float | None:
@@ -76,7 +101,7 @@ class Plan:
 
     def summary(self) -> dict[str, Any]:
         """The plan in one JSON object: all of it public."""
-        budget, ledger, look = self.budget, self.ledger, self.outlook
+        budget, look = self.budget, self.outlook
         curve = (
             None
             if look is None
@@ -90,8 +115,8 @@ class Plan:
             "algorithm": self.algorithm.name,
             "mechanism": self.mechanism,
             "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
-            "epsilon": None if ledger is None or budget is None else ledger.epsilon(budget.delta),
-            "epsilon_paper": None if ledger is None or budget is None else ledger.epsilon_paper(budget.delta),
+            "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
+            "epsilon_paper": self.epsilon_paper if math.isfinite(self.epsilon_paper) else None,
             "activations": self.activations,
             "hops": len(self.route),
             "messages": int(self.tally.messages[-1]),
@@ -110,8 +135,9 @@ class Plan:
 
     @property
     def clip(self) -> float | None:
-        """What gradients are clipped to. The published mechanism assumes its bound instead of enforcing it."""
-        return self.facts.clip if self.private else None
+        """What gradients are clipped to. The published mechanism assumes its bound instead of enforcing it, and a
+        minimiser cannot be clipped: there the records' norm bounds the gradient."""
+        return self.facts.clip if self.mechanism == "gradient" else None
 
     def hop_scales(self) -> np.ndarray:
         """The noise of every hop: (hops,) for a relay, (rounds, agents) for rounds."""
@@ -146,7 +172,7 @@ class Plan:
         plf, uses = (np.concatenate([[0], column]) for column in (plf, np.cumsum(uses)))
         if self.ledger is None:
             return Tally(plf, uses, np.where(plf > 0, np.inf, 0.0))
-        each = self.sensitivity[None, :] ** 2 / (2.0 * self.scales**2)
+        each = self.pure**2 / 2.0 if self.pure is not None else self.sensitivity[None, :] ** 2 / (2.0 * self.scales**2)
         spent = np.concatenate([[0.0], np.cumsum(each, axis=0).max(axis=1)])
         return Tally(plf, uses, spent[plf])
 
@@ -155,14 +181,26 @@ class Plan:
         if self.ledger is None:
             return None
         ledger = Ledger(self.facts.agents, self.ledger.limit)
-        ledger.charge_many(*self.releases(hops))
+        self.charge(ledger, hops)
         return ledger
 
+    def charge(self, ledger: Ledger, hops: int | None = None) -> None:
+        """Enter the releases of the first `hops` hops."""
+        releases = self.releases(hops)
+        if self.pure is None:
+            ledger.charge_many(*releases)
+            return
+        who, when = releases[:2]
+        t = self.route.activation[when, who] if isinstance(self.route, Rounds) else self.route.activation[when]
+        ledger.charge_many(*releases, kind="pure", epsilon=self.pure[t, who])
 
-def resolve_mechanism(mechanism: str | None, budget: Budget | None, noise: float | None) -> str | None:
-    """'auto' is the sound mechanism when there is a budget, and none when there is not."""
+
+def resolve_mechanism(
+    mechanism: str | None, budget: Budget | None, noise: float | None, method: Algorithm
+) -> str | None:
+    """'auto' is the algorithm's sound mechanism when there is a budget, and none when there is not."""
     if mechanism == AUTO:
-        return "gradient" if budget is not None else None
+        return None if budget is None else "objective" if method.data == "argmin" else "gradient"
     if mechanism is None:
         if budget is not None:
             raise PrivacyError(
@@ -174,6 +212,15 @@ def resolve_mechanism(mechanism: str | None, budget: Budget | None, noise: float
     if budget is None and not (mechanism == "published" and noise is not None):
         extra = " or noise= (its first scale s_1)" if mechanism == "published" else ""
         raise PrivacyError(f"mechanism={mechanism!r} needs budget=Budget(epsilon, delta){extra}; none arrived.")
+    if mechanism not in method.mechanisms:
+        why = ""
+        if mechanism == "gradient":
+            why = " Its data enters through an exact argmin, which noise on a gradient does not cover."
+        if mechanism == "objective":
+            why = " Its data enters through gradients, not through an argmin with an objective to perturb."
+        use = f" Or use {method.instead!r}." if method.instead else ""
+        has = ", ".join(method.mechanisms) or "none"
+        raise PrivacyError(f"mechanism={mechanism!r} is not defined for {method.name}; it has: {has}.{why}{use}")
     return mechanism
 
 
@@ -190,21 +237,14 @@ def make_plan(
     key: jax.Array,
     start: int,
     ratio: float | None,
-    variant: str,
+    variant: str | None,
     noise: float | None,
     limits: Limits = None,
     prior: Problem | Directions | None = None,
 ) -> Plan:
     """Check every argument and draw the whole run up. Nothing here touches a record in a private run."""
     method = find_algorithm(algorithm)
-    kind = resolve_mechanism(mechanism, budget, noise)
-    if kind is not None and kind not in method.mechanisms:
-        why = ""
-        if kind == "gradient":
-            why = " Its data enters through an exact argmin, which noise on a gradient does not cover."
-        use = f" Use {method.instead!r} instead." if method.instead else ""
-        has = ", ".join(method.mechanisms) or "none"
-        raise PrivacyError(f"mechanism={kind!r} is not defined for {algorithm}; it has: {has}.{why}{use}")
+    kind = resolve_mechanism(mechanism, budget, noise, method)
     if isinstance(problem, Problem) and not method.takes_r and problem.regulariser.kind != "none":
         raise InputError(
             f"{algorithm} has no theory for a nonsmooth r, and this problem has r = {problem.regulariser.kind}. Use "
@@ -217,11 +257,15 @@ def make_plan(
         )
     check_size(graph, method.needs)
     choose("walk", walk, WALKS)
-    choose("variant", variant, VARIANTS)
+    where = OBJECTIVE if kind == "objective" else None
+    if kind == "published":
+        where = method.variants[0] if variant is None else choose(f"variant of {algorithm}", variant, method.variants)
+    elif variant is not None:
+        raise InputError(f"variant={variant!r} belongs to mechanism 'published'; ask for that, or leave it out.")
     _check_count(activations)
     if noise is not None and kind != "published":
         raise PrivacyError("noise= sets the published mechanism's s_1; elsewhere noise follows from the budget.")
-    public = kind == "gradient"
+    public = kind in SOUND
     if limits is not None and not public:
         raise PrivacyError("limits= holds some agents to less than the budget; it needs the sound mechanism.")
     if prior is not None and not public:
@@ -229,22 +273,36 @@ def make_plan(
     if ratio is not None and not (math.isfinite(ratio) and ratio > 0):
         raise InputError(f"ratio={ratio!r}; needed a finite number > 0: rho_(t+1) / rho_t, 1 for equal shares.")
     if isinstance(problem, Facts):
-        if not (public and problem.public):
+        if not (kind == "gradient" and problem.public):
             raise PrivacyError("a plan from facts alone needs public facts, the sound mechanism and a budget.")
         facts = problem
     else:
         facts = problem.public_facts() if public else problem.measured_facts()
     if kind == "published" and not math.isfinite(facts.clip):
         raise PrivacyError("the published mechanism assumes a bound c on the gradient: pass clip= to the problem.")
-    rho = None
-    if public and budget is not None:
-        rho = np.array([rho_for(each, budget.delta) for each in agent_epsilons(budget, limits, facts.agents)])
     path = walk if method.kind == "relay" else "all"
-    wanted = None if rho is None else Noise(rho, ratio, as_prior(prior, facts))
+    wanted = None
+    if public and budget is not None:
+        epsilons = np.array(agent_epsilons(budget, limits, facts.agents))
+        rho = np.array([rho_for(each, budget.delta) for each in epsilons])
+        wanted = Noise(rho, ratio, as_prior(prior, facts))
+        if kind == "objective":
+            assert isinstance(problem, Problem)
+            wanted = wanted._replace(objective=_objective(problem, method, epsilons, budget.delta, ratio))
     chosen, T, outlook = method.choose_steps(steps, facts, graph, path, activations, wanted)
     way = lay_out(method, chosen, T, graph, walk, key, start, public)
-    if rho is not None:
-        scales, sensitivity, ledger = _price_gradient(rho, facts, T, ratio, outlook)
+    pure = None
+    if wanted is not None and wanted.objective is not None:
+        scales, sensitivity, ledger, pure = _price_objective(wanted.objective, facts, chosen, graph, T)
+    elif wanted is not None:
+        scales, sensitivity, ledger = _price_gradient(wanted.rho, facts, T, ratio, outlook)
+    elif where == OBJECTIVE:
+        assert budget is not None and method.curvature is not None
+        price = "zhang-zhu" if method.takes_r else "zhang-khalili-liu"
+        K = float(facts.smoothness.max()) - facts.modulus
+        even = np.full(facts.agents, budget.epsilon)
+        noise_in = ObjectiveNoise(even, budget.delta, facts.clip, K, facts.modulus, method.curvature, price)
+        scales, sensitivity, ledger, pure = _price_objective(noise_in, facts, chosen, graph, T)
     elif kind == "published":
         scales, sensitivity, ledger = _price_published(budget, noise, facts, method, chosen, graph, T, ratio)
     else:
@@ -252,7 +310,7 @@ def make_plan(
     plan = Plan(
         algorithm=method,
         mechanism=kind,
-        variant=None if kind != "published" else variant if method.name == "recal" else "published",
+        variant=where,
         budget=budget,
         walk=walk if method.kind == "relay" else None,
         facts=facts,
@@ -267,9 +325,10 @@ def make_plan(
         ledger=ledger,
         outlook=outlook,
         prior=None if wanted is None else wanted.prior,
+        pure=pure,
     )
     if ledger is not None:
-        ledger.charge_many(*plan.releases())  # refuses a plan beyond the budget before anything is computed
+        plan.charge(ledger)  # refuses a plan beyond the budget before anything is computed
     return plan
 
 
@@ -335,6 +394,32 @@ def _price_gradient(
         parts = np.tile(geometric(1.0, T, 1.0 if ratio is None else ratio)[:, None], (1, facts.agents))
     scales = gaussian_scale(sensitivity[None, :], rho[None, :] * (1.0 - MARGIN) * parts)
     return scales, sensitivity, Ledger(facts.agents, rho)
+
+
+def _objective(
+    problem: Problem, method: Algorithm, epsilons: np.ndarray, delta: float, ratio: float | None
+) -> ObjectiveNoise:
+    """What noise in the objective rests on, from public bounds."""
+    if ratio is not None:
+        raise InputError(f"ratio={ratio:g} shapes Gaussian noise; objective perturbation spends evenly. Leave it out.")
+    assert method.curvature is not None
+    return ObjectiveNoise(epsilons, delta, *problem.objective_bounds(), method.curvature)
+
+
+def _price_objective(
+    noise: ObjectiveNoise, facts: Facts, steps: Any, graph: Graph, T: int
+) -> tuple[np.ndarray, np.ndarray, Ledger, np.ndarray]:
+    """Noise scales and epsilon_0 (activations, agents), sensitivities (agents,), and an empty ledger with limits."""
+    pure = noise.shares(T)
+    scales = noise.scales(facts, steps, graph, T)
+    if not np.isfinite(scales).all():
+        t, i = np.argwhere(~np.isfinite(scales))[0]
+        raise PrivacyError(
+            f"agent {i}'s minimiser number {t + 1} bends too much with a record for epsilon {pure[t, i]:.3g}: no noise "
+            "in the objective is enough. Raise l2 or the penalty, ask for fewer activations, or raise the budget."
+        )
+    sensitivity = 2.0 * noise.slope / facts.sizes
+    return scales, sensitivity, Ledger(facts.agents, (pure**2 / 2.0).sum(axis=0) * (1.0 + 1e-12)), pure
 
 
 def _price_published(

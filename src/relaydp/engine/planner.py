@@ -62,7 +62,7 @@ def plan(
         key=walk_key,
         start=start,
         ratio=ratio,
-        variant="memoryless",
+        variant=None,
         noise=None,
         limits=limits,
         prior=prior,

@@ -18,7 +18,7 @@ from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Route
 from relaydp.privacy import Budget
-from relaydp.problem import Problem, minimise
+from relaydp.problem import Facts, Problem, minimise
 from relaydp.result import Result, Trace, Transcript, versions
 
 TRANSCRIPT_BYTES = 2**31  # a transcript larger than 2 GiB is refused rather than swapped
@@ -40,7 +40,7 @@ def solve(
     ratio: float | None = None,
     limits: Limits = None,
     prior: Problem | Directions | None = None,
-    variant: str = "memoryless",
+    variant: str | None = None,
     noise: float | None = None,
     transcript: bool = True,
     trace: bool = True,
@@ -49,8 +49,8 @@ def solve(
 ) -> Result:
     """Train one model over the graph.
 
-        mechanism    "gradient" (sound; the default when there is a budget), "published" (the paper's, unsound: see
-                     docs/privacy.md), or None
+        mechanism    "gradient" (sound; the default when there is a budget), "objective" (sound; the default of methods
+                     that minimise exactly), "published" (the paper's: see docs/privacy.md), or None
         budget       Budget(epsilon, delta) for every agent's records; the whole run stays within it
         activations  the PLF. Without privacy (and under "published") the run ends when some agent has acted this often;
                      under "gradient" every agent acts exactly this often and then only relays. Default: chosen from
@@ -63,7 +63,8 @@ def solve(
         limits       epsilon of agents that allow less than the budget: {agent: epsilon}, or one an agent
         prior        a Problem over PUBLIC records like the private ones: the budget is then planned for its curvature
                      and signal instead of a guess from the bounds
-        variant      of "published": "memoryless", "carried" or "replace";  noise: its s_1 instead of a budget
+        variant      of "published": for recal "memoryless", "carried" or "replace", for d-admm "messages" or
+                     "objective";  noise: its s_1 instead of a budget
         transcript   keep everything that was sent;  trace, reference: measure the run (not covered by epsilon)
 
     Same arguments and seed, same result, bit for bit, on one machine.
@@ -134,7 +135,9 @@ def solve(
         graph=graph.name,
         walk=plan.walk,
         budget=budget,
-        plan_rho=math.inf if plan.ledger is None else plan.ledger.rho,
+        rho=plan.ledger.rho if plan.private and plan.ledger is not None else math.inf,
+        epsilon=plan.epsilon,
+        epsilon_paper=plan.epsilon_paper,
         plf=int(plan.tally.plf[outcome.hops]),
         activations=plan.activations,
         hops=outcome.hops,
@@ -143,11 +146,17 @@ def solve(
         messages_paper=messages * plan.algorithm.paper_factor,
         ledger=plan.charged(outcome.hops),
         steps=plan.steps,
+        plan=plan.summary(),
         trace=history,
         transcript=_transcript(graph, plan, outcome) if transcript else None,
         reference=best,
         seconds=time.perf_counter() - began,
-        config={"problem": problem_config(problem), "graph": graph_config(graph), "solve": asked},
+        config={
+            "problem": problem_config(problem),
+            "graph": graph_config(graph),
+            "facts": facts_config(plan.facts),
+            "solve": asked,
+        },
         versions=versions(),
     )
 
@@ -170,6 +179,19 @@ def order_digest(problem: Problem) -> str:
 
 def graph_config(graph: Graph) -> dict[str, Any]:
     return {"name": graph.name, "agents": graph.agents, "edges": graph.edges.tolist()}
+
+
+def facts_config(facts: Facts) -> dict[str, Any]:
+    """What the plan was made from; `public` says whether it was known without the records."""
+    return {
+        "agents": facts.agents,
+        "sizes": facts.sizes.tolist(),
+        "dim": facts.dim,
+        "smoothness": facts.smoothness.tolist(),
+        "modulus": facts.modulus,
+        "clip": facts.clip if math.isfinite(facts.clip) else None,
+        "public": facts.public,
+    }
 
 
 def _mapping(steps: Any) -> dict[str, Any]:

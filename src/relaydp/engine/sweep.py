@@ -21,12 +21,12 @@ from jaxtyping import Array
 
 from relaydp.algorithm import Algorithm, Directions, Turn
 from relaydp.engine.loop import BLOCKS, GROWTH, World, begin, public_radius, scan_turns, stride_for, turns_of, world_of
-from relaydp.engine.plan import AUTO, Limits, Plan, lay_out, make_plan
+from relaydp.engine.plan import AUTO, SOUND, Limits, Plan, lay_out, make_plan
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.trace import relative_errors
 from relaydp.errors import InputError
 from relaydp.graph import Graph
-from relaydp.privacy import Budget, epsilon_exact
+from relaydp.privacy import Budget
 from relaydp.problem import Problem, minimise
 
 
@@ -92,7 +92,7 @@ def sweep(
     ratio: float | None = None,
     limits: Limits = None,
     prior: Problem | Directions | None = None,
-    variant: str = "memoryless",
+    variant: str | None = None,
     noise: float | None = None,
     reference: bool = True,
     progress: bool | Progress | None = None,
@@ -118,7 +118,7 @@ def sweep(
                     problem,
                     graph,
                     algorithm=algorithm,
-                    mechanism=None if budget is None and mechanism == "gradient" else mechanism,
+                    mechanism=None if budget is None and mechanism in SOUND else mechanism,
                     budget=budget,
                     activations=activations,
                     walk=walk,
@@ -151,7 +151,7 @@ def _with_walk(plan: Plan, graph: Graph, key: Array) -> Plan:
 
 
 def _check_one_program(plans: list[Plan]) -> None:
-    kinds = {(plan.variant, plan.clip is None) for plan in plans}
+    kinds = {(plan.variant, plan.mechanism is None, plan.clip is None) for plan in plans}
     if len(kinds) > 1:
         raise InputError("budgets mix None with a Budget; those are two programs. Sweep them one after the other.")
 
@@ -253,16 +253,12 @@ def _measure(problem: Problem, plans: list[Plan], seeds: list[int], x: np.ndarra
         if problem.classifies:
             accuracy[fine] = problem.accuracies(x[fine])
     rho = np.array([plan.ledger.rho if plan.private and plan.ledger else math.inf for plan in plans])
-    epsilon = [
-        epsilon_exact(spent, plan.budget.delta) if plan.private and plan.budget else math.inf
-        for plan, spent in zip(plans, rho, strict=True)
-    ]
     return Sweep(
         seed=np.array(seeds),
         budget=tuple(plan.budget for plan in plans),
         x=np.where(fine[:, None], x, np.nan),
         status=tuple("finished" if good else "diverged" for good in fine),
-        epsilon=np.array(epsilon),
+        epsilon=np.array([plan.epsilon for plan in plans]),
         rho=rho,
         plf=np.array([plan.route.plf for plan in plans]),
         messages=np.array([int(plan.tally.messages[-1]) for plan in plans]),

@@ -51,6 +51,23 @@ def release(value: jax.Array, scale: ArrayLike, key: jax.Array) -> jax.Array:
     return jnp.where(spread == 0, value, noisy)
 
 
+def perturbation(shape: tuple[int, ...], scale: ArrayLike, key: jax.Array) -> jax.Array:
+    """Noise with density proportional to exp(-|e| / scale) along the last axis, for `privacy.objective`.
+
+    Its length is Gamma(q, scale), its direction uniform.
+
+    >>> with jax.enable_x64(True):
+    ...     e = perturbation((20_000, 3), 2.0, jax.random.key(0))
+    ...     print(round(float(jnp.mean(jnp.linalg.norm(e, axis=1)))))
+    6
+    """
+    towards, far = jax.random.split(key)
+    direction = jax.random.normal(towards, shape, jnp.float64)
+    direction = direction / jnp.linalg.norm(direction, axis=-1, keepdims=True)
+    length = jax.random.gamma(far, float(shape[-1]), shape[:-1], jnp.float64) * jnp.asarray(scale, jnp.float64)
+    return direction * length[..., None]
+
+
 def clip_factor(norms: jax.Array, bound: ArrayLike) -> jax.Array:
     """What to multiply each record's gradient by so that its norm is at most `bound`: min(1, bound/norm).
 

@@ -212,6 +212,23 @@ class Problem:
             )
         return self._facts(np.full(self.agents, curvature + self.l2), clip, public=True)
 
+    def objective_bounds(self) -> tuple[float, float, float]:
+        """(G, K, modulus) that objective perturbation rests on: |grad loss_j| <= G, |loss_j''| <= K, and the ridge
+        where it reaches every coefficient. Refuses a problem that its proof does not cover.
+        """
+        facts = self.public_facts()
+        bound = self._bounded_norm()
+        smooth = not isinstance(self.loss, CustomLoss) and self.loss.name == "logistic"
+        if not smooth or bound is None or self.regulariser.kind != "none":
+            what = f"r = {self.regulariser.kind}" if smooth else f"the {self.loss.name} loss"
+            raise PrivacyError(
+                f"objective perturbation is proved for the logistic loss without a nonsmooth r, and this problem has "
+                f"{what}. Use an algorithm with a gradient mechanism."
+            )
+        assert not isinstance(self.loss, CustomLoss)
+        modulus = 0.0 if self.intercept else facts.modulus
+        return self.loss.slope * bound, self.loss.curvature * bound**2, modulus
+
     def measured_facts(self) -> Facts:
         """The same facts with L_i measured on the records: for runs that promise nothing."""
         clip = self.gradient_bound()
