@@ -30,6 +30,7 @@ _HOMES = {
     "Records": "relaydp.data",
     "Result": "relaydp.result",
     "algorithms": "relaydp.algorithm",
+    "audit": "relaydp.auditing",
     "compare": "relaydp.engine",
     "complete": "relaydp.graph",
     "custom": "relaydp.problem",
@@ -60,6 +61,7 @@ _HOMES = {
     "watts_strogatz": "relaydp.graph",
 }
 _ROOMS = {
+    "attack": "relaydp.attack",
     "errors": "relaydp.errors",
     "partition": "relaydp.problem.partition",
     "privacy": "relaydp.privacy",
@@ -75,6 +77,8 @@ __all__ = [
     "Result",
     "__version__",
     "algorithms",
+    "attack",
+    "audit",
     "compare",
     "complete",
     "custom",
@@ -125,8 +129,9 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds the two lists together
-    from relaydp import errors, privacy, prox
+    from relaydp import attack, errors, privacy, prox
     from relaydp.algorithm import algorithms
+    from relaydp.auditing import audit
     from relaydp.data import Records, load_data
     from relaydp.engine import compare, plan, rerun, solve, solve_alone, sweep
     from relaydp.graph import (

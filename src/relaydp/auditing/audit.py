@@ -1,0 +1,369 @@
+"""audit: put a privacy claim to the test by experiment.
+
+Two neighbouring problems, D and D', run thousands of times each with fresh noise. An attacker that sees a transcript
+says which of the two it was; how often it is wrong bounds epsilon from below (`relaydp.auditing.bounds`). A bound above
+the claim refutes it, at the stated confidence. A bound below the claim proves nothing more than that this canary and
+these attacks found nothing; a bound close to it says that the accounting gives nothing away.
+
+No run is used twice: a quarter of them fits the learnt score and chooses the thresholds, the rest is counted.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from relaydp.algorithm import find_algorithm
+from relaydp.auditing.bounds import epsilon_limit, mu_limit
+from relaydp.auditing.canary import built_in, neighbours
+from relaydp.auditing.trial import Evidence, collect
+from relaydp.engine.plan import MECHANISMS, Plan, make_plan
+from relaydp.engine.progress import Progress, shown
+from relaydp.errors import InputError, PrivacyError, choose
+from relaydp.graph import Graph, ring
+from relaydp.privacy import Budget, epsilon_exact
+from relaydp.problem import Problem
+from relaydp.result import plain
+
+ACTIVATIONS = 6  # releases an agent: enough to see them compose, few enough for many runs
+HELD_OUT = 0.25  # of the runs: fits the learnt score and chooses thresholds
+LEAST_RUNS = 400  # below this even a perfect attack proves little
+THRESHOLDS = 200  # tried on the held-out runs
+FLOOR = 1e-9  # least variance in the learnt score, in units of each residual's spread: some may have none
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One lower bound on epsilon, valid together with the report's others at the report's confidence."""
+
+    score: str  # "ratio" or "learnt"
+    kind: str  # "any": whatever the mechanism; "gaussian": refutes a claim of mu-GDP only
+    epsilon: float
+    mu: float | None  # of a gaussian bound
+    threshold: float
+    false_alarms: int  # runs under D that were called D'
+    misses: int  # runs under D' that were called D
+    runs: int  # counted, on each side
+
+
+@dataclass(frozen=True, eq=False)
+class AuditReport:
+    """What was claimed, what the experiment proves, and the verdict."""
+
+    algorithm: str
+    mechanism: str
+    variant: str | None
+    agents: int
+    graph: str
+    walk: str | None
+    activations: int
+    canary: str
+    claimed: float  # epsilon, by the mechanism's own account (published: its paper's)
+    delta: float
+    epsilon: float  # the best lower bound that the claim can be held to
+    confidence: float
+    runs: int  # in all: half under D, half under D'
+    reach: float | None  # about the most that this canary could show; None where the noise is not Gaussian
+    bounds: tuple[Bound, ...]
+    verdict: str  # "consistent" or "refuted"
+    sentence: str
+    seconds: float
+    scores: dict[str, tuple[np.ndarray, np.ndarray]] = field(repr=False)  # (under D, under D'), of the counted runs
+
+    @property
+    def refuted(self) -> bool:
+        return self.verdict == "refuted"
+
+    def best(self, kind: str) -> Bound | None:
+        """The largest bound of a kind, or None where nothing was counted."""
+        return max((bound for bound in self.bounds if bound.kind == kind), key=lambda b: b.epsilon, default=None)
+
+    def summary(self) -> dict[str, Any]:
+        """The report in one JSON object. An infinite bound is null; its sentence says why."""
+        names = ("algorithm", "mechanism", "variant", "agents", "graph", "walk", "activations", "canary")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "claimed_epsilon": self.claimed,
+            "delta": self.delta,
+            "epsilon_lower_bound": plain(self.epsilon),
+            "confidence": self.confidence,
+            "runs": self.runs,
+            "reach": plain(self.reach),
+            "bounds": [vars(bound) for bound in self.bounds],
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "seconds": round(self.seconds, 3),
+        }
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def audit(
+    algorithm: str = "recal",
+    mechanism: str = "gradient",
+    budget: Budget = Budget(1.0, 1e-5),  # noqa: B008  (immutable)
+    *,
+    agents: int = 3,
+    graph: Graph | None = None,
+    walk: str = "cyclic",
+    runs: int = 200_000,
+    activations: int | None = None,
+    canary: str = "worst",
+    confidence: float = 0.999,
+    seed: int = 0,
+    problem: Problem | tuple[Problem, Problem] | None = None,
+    variant: str | None = None,
+    steps: Any = "tuned",
+    ratio: float | None = None,
+    progress: bool | Progress | None = None,
+) -> AuditReport:
+    """Attack what a mechanism claims, and say what that proves.
+
+        mechanism    "gradient" (claims mu-GDP with the budget's mu), "objective" (claims its exact epsilon), or
+                     "published" (claims the paper's epsilon);  variant, steps and ratio as for `solve`
+        graph        default: a ring of `agents`
+        runs         in all, half under D and half under D'; the bound's width falls like 1/sqrt(runs)
+        activations  releases an agent; default 6
+        canary       "worst" attains the sensitivity; "mislabelled" and "stranger" are ordinary records
+        problem      a Problem whose first record is replaced by the canary, or your own neighbours (D, D'); default:
+                     the smallest problem in which the worst canary has its full effect
+
+    A method that sends its copies at the beginning of a round ends with a release that no message shows: `reach` says
+    how much of the claim the messages can show.
+
+    The learnt score and all thresholds come from a quarter of the runs, the counts from the others. Four bounds are
+    computed (two scores, two kinds), each at a quarter of the doubt: all hold together at `confidence`. A gaussian
+    bound counts for "gradient" only, since only it claims mu-GDP.
+
+    >>> report = audit(budget=Budget(4.0, 1e-5), runs=8000)
+    >>> report.verdict, report.epsilon < report.claimed
+    ('consistent', True)
+    """
+    began = time.perf_counter()
+    _check(algorithm, mechanism, budget, walk, runs, confidence, seed)
+    if isinstance(problem, Problem):
+        agents = problem.agents
+    elif problem is not None:
+        agents = problem[0].agents
+    network = ring(agents) if graph is None else graph
+    given = built_in(network.agents, mechanism, seed) if problem is None else problem
+    pair = neighbours(given, canary)
+    walk_key, noise_key = jax.random.split(jax.random.key(int(seed)))
+    plans = [
+        make_plan(
+            side,
+            network,
+            algorithm=algorithm,
+            mechanism=mechanism,
+            budget=budget,
+            activations=ACTIVATIONS if activations is None else activations,
+            walk=walk,
+            steps=steps,
+            key=walk_key,
+            start=0,
+            ratio=ratio,
+            variant=variant,
+            noise=None,
+        )
+        for side in (pair.first, pair.second)
+    ]
+    plan = plans[0]
+    facts: dict[str, Any] = {
+        "algorithm": algorithm,
+        "mechanism": mechanism,
+        "variant": plan.variant,
+        "agents": network.agents,
+        "graph": network.name,
+        "walk": plan.walk,
+        "activations": plan.activations,
+        "canary": "given" if isinstance(problem, tuple) else canary,
+        "claimed": plan.epsilon if plan.private else plan.epsilon_paper,
+        "delta": budget.delta,
+        "confidence": confidence,
+    }
+    leaks = plan_differences(*plans) if plan.private else []
+    if leaks:
+        return _refuted_by_its_plan(facts, leaks, time.perf_counter() - began)
+    each = runs // 2
+    with shown(progress, f"{2 * each} runs of {algorithm}") as report:
+        under_d, under_other = collect(pair, network, plan, noise_key, each, report)
+    scores, held_out = _scores(under_d, under_other, int(HELD_OUT * each))
+    bounds = tuple(
+        bound
+        for name, (first, second) in scores.items()
+        for bound in _bounds(name, first, second, held_out[name], budget.delta, (1.0 - confidence) / 4.0)
+    )
+    gaussian = mechanism == "gradient"
+    counted = [bound for bound in bounds if gaussian or bound.kind == "any"]
+    best = max(counted, key=lambda bound: bound.epsilon)
+    verdict = "refuted" if best.epsilon > facts["claimed"] else "consistent"
+    reach = None
+    if gaussian:
+        reach = epsilon_exact(float(np.mean([*under_d.reach, *under_other.reach])) / 2.0, budget.delta)
+    return AuditReport(
+        **facts,
+        epsilon=best.epsilon,
+        runs=2 * each,
+        reach=reach,
+        bounds=bounds,
+        verdict=verdict,
+        sentence=_sentence(facts, best, verdict, 2 * each),
+        seconds=time.perf_counter() - began,
+        scores=scores,
+    )
+
+
+def _check(algorithm: str, mechanism: str, budget: Budget, walk: str, runs: int, confidence: float, seed: int) -> None:
+    choose("mechanism", mechanism, MECHANISMS)
+    find_algorithm(algorithm)
+    if walk == "lazy":
+        raise InputError("walk='lazy' lets a holder act unseen, so that messages show less; audit another walk.")
+    if not isinstance(budget, Budget):
+        raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...): the claim to put to the test.")
+    if not isinstance(runs, int | np.integer) or isinstance(runs, bool) or runs < LEAST_RUNS:
+        raise InputError(f"runs={runs!r}; needed a whole number, at least {LEAST_RUNS}: fewer prove nothing.")
+    if not 0.5 < confidence < 1.0:
+        raise InputError(f"confidence={confidence!r}; needed a number between 0.5 and 1, such as 0.999.")
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise InputError(f"seed={seed!r}; needed a whole number, 0 or more.")
+
+
+def plan_differences(one: Plan, two: Plan) -> list[str]:
+    """Which public decisions differ between the plans for D and D'. In a private run there must be none."""
+    parts: dict[str, tuple[Any, Any]] = {
+        **{f"steps.{name}": (getattr(one.steps, name), getattr(two.steps, name)) for name in one.steps._fields},
+        "activations": (one.activations, two.activations),
+        "scales": (one.scales, two.scales),
+        "sensitivity": (one.sensitivity, two.sensitivity),
+        "clip": (one.facts.clip, two.facts.clip),
+        "route": (one.route.acts, two.route.acts),
+    }
+    return [name for name, (a, b) in parts.items() if not np.array_equal(np.asarray(a), np.asarray(b))]
+
+
+def _refuted_by_its_plan(facts: dict[str, Any], leaks: list[str], seconds: float) -> AuditReport:
+    sentence = (
+        f"refuted: the plan itself depends on the record. {', '.join(leaks)} differ between two neighbouring data "
+        "sets, and a plan is public; no epsilon covers that, so nothing was run."
+    )
+    return AuditReport(
+        **facts,
+        epsilon=math.inf,
+        runs=0,
+        reach=None,
+        bounds=(),
+        verdict="refuted",
+        sentence=sentence,
+        seconds=seconds,
+        scores={},
+    )
+
+
+# -- scores: larger under D
+
+
+def _scores(
+    first: Evidence, second: Evidence, cut: int
+) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """Every score of the counted runs, and of the held-out ones."""
+    learnt = _learn(first.residuals[:cut], second.residuals[:cut])
+    every = {
+        "ratio": (first.ratio, second.ratio),
+        "learnt": (learnt(first.residuals), learnt(second.residuals)),
+    }
+    counted = {name: (a[cut:], b[cut:]) for name, (a, b) in every.items()}
+    held_out = {name: (a[:cut], b[:cut]) for name, (a, b) in every.items()}
+    return counted, held_out
+
+
+def _learn(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """The log-likelihood ratio of two Gaussians fitted to the residuals of held-out runs.
+
+    It knows nothing of the mechanism. Noise that repeats makes a direction of (almost) no variance, noise or steps that
+    depend on the record make other means or covariances: both are in the fit.
+    """
+    both = np.concatenate([first, second])
+    centre, spread = both.mean(axis=0), both.std(axis=0)
+    spread = np.maximum(spread, np.finfo(float).tiny ** 0.5)
+
+    def standard(x: np.ndarray) -> np.ndarray:
+        return (x - centre) / spread
+
+    fits = []
+    for part in (standard(first), standard(second)):
+        variance, axes = np.linalg.eigh(np.atleast_2d(np.cov(part, rowvar=False)))
+        width = np.sqrt(np.maximum(variance, FLOOR))
+        fits.append((part.mean(axis=0), axes / width, np.log(width).sum()))
+
+    def score(x: np.ndarray) -> np.ndarray:
+        rows = standard(x)
+        distance = [0.5 * (((rows - mean) @ factor) ** 2).sum(axis=1) + logs for mean, factor, logs in fits]
+        return distance[1] - distance[0]
+
+    return score
+
+
+# -- bounds
+
+
+def _bounds(
+    score: str,
+    first: np.ndarray,
+    second: np.ndarray,
+    held_out: tuple[np.ndarray, np.ndarray],
+    delta: float,
+    doubt: float,
+) -> list[Bound]:
+    """Both kinds of bound for one score, thresholds from the held-out runs, counts from the others."""
+    found = []
+    for kind in ("any", "gaussian"):
+        at = _best_threshold(*held_out, delta, doubt) if kind == "any" else _middle(*held_out)
+        alarms, misses, runs = *_errors(first, second, at), len(first)
+        mu = None
+        if kind == "any":
+            epsilon = float(epsilon_limit(alarms, runs, misses, runs, delta, doubt))
+        else:
+            mu = mu_limit(2 * runs - alarms - misses, 2 * runs, doubt)
+            epsilon = epsilon_exact(mu * mu / 2.0, delta)
+        found.append(Bound(score, kind, epsilon, mu, at, alarms, misses, runs))
+    return found
+
+
+def _errors(first: np.ndarray, second: np.ndarray, threshold: float) -> tuple[int, int]:
+    """Runs under D that are called D', and the other way round."""
+    return int((first < threshold).sum()), int((second >= threshold).sum())
+
+
+def _middle(first: np.ndarray, second: np.ndarray) -> float:
+    """Half-way between the medians: where two bells of equal width are told apart best."""
+    return float((np.median(first) + np.median(second)) / 2.0)
+
+
+def _best_threshold(first: np.ndarray, second: np.ndarray, delta: float, doubt: float) -> float:
+    candidates = np.unique(np.quantile(np.concatenate([first, second]), np.linspace(0.0, 1.0, THRESHOLDS)))
+    candidates = np.append(candidates, _middle(first, second))
+    alarms = np.searchsorted(np.sort(first), candidates, side="left")
+    misses = len(second) - np.searchsorted(np.sort(second), candidates, side="left")
+    return float(candidates[np.argmax(epsilon_limit(alarms, len(first), misses, len(second), delta, doubt))])
+
+
+def _sentence(facts: dict[str, Any], best: Bound, verdict: str, runs: int) -> str:
+    claim = f"epsilon {facts['claimed']:.4g} at delta {facts['delta']:g}"
+    sure = f"{100 * facts['confidence']:g} % confidence"
+    basis = "a bound for any mechanism" if best.kind == "any" else "a bound against claims of mu-GDP, such as this"
+    who = f"{facts['mechanism']} mechanism of {facts['algorithm']}"
+    if verdict == "refuted":
+        return (
+            f"refuted: the {who} claims {claim}, and {runs} runs show at least {best.epsilon:.4g} ({basis}), at {sure}."
+        )
+    return (
+        f"consistent: the {who} claims {claim}; {runs} runs with the {facts['canary']} canary show at least "
+        f"{best.epsilon:.4g} ({basis}), at {sure}."
+    )

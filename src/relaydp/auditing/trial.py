@@ -1,0 +1,155 @@
+"""Thousands of runs under D and under D', and what an auditor makes of each transcript.
+
+The auditor is the adversary of the definition: it knows D and D', everything public, and every message. It reads the
+gradients g~ out of the messages (`relaydp.attack`) with the points y where they were taken, and keeps of every run
+
+    ratio      sum_t <g~_t - (g_D(y_t) + g_D'(y_t))/2,  g_D(y_t) - g_D'(y_t)> / s_t^2         noise on gradients
+               sum_t ( ||g~_t - g_D'(y_t)|| - ||g~_t - g_D(y_t)|| ) / s_t                     noise in the objective
+    residuals  <g~ - (g_D + g_D')/2, v>  for every release of every agent, v the direction of the canary
+
+The ratio is the logarithm of the likelihood ratio if the mechanism is what it claims to be (for noise in the objective
+but for its Jacobian). The residuals are what is left of each release when all that is known is taken off: independent
+noise, if the claim holds; noise that repeats, or depends on the record, shows in them together where it may not show in
+the ratio.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from relaydp.algorithm.base import OBJECTIVE
+from relaydp.attack.infer import inference_for, read_messages
+from relaydp.attack.penalty import Penalty
+from relaydp.attack.threat import Guess, Known
+from relaydp.auditing.canary import Neighbours
+from relaydp.engine.loop import World, begin, scan_turns, turns_of, world_of
+from relaydp.engine.plan import Plan
+from relaydp.engine.progress import Progress
+from relaydp.errors import InputError
+from relaydp.graph import Graph, Network, Rounds, network_of
+from relaydp.problem import Problem
+
+BATCH = 4096  # runs in one compiled call, at most
+NUMBERS = 2**25  # sent in one compiled call, at most: 256 MiB of them
+MOST_BYTES = 2**31  # residuals kept of all runs
+
+
+class Evidence(NamedTuple):
+    """One row a run; JAX arrays on the way, NumPy at the end."""
+
+    ratio: Any  # (runs,)
+    residuals: Any  # (runs, releases)
+    reach: Any  # (runs,) sum_t ||g_D(y_t) - g_D'(y_t)||^2 / s_t^2: with Gaussian noise, the squared mu to be seen
+
+
+def collect(
+    pair: Neighbours, graph: Graph, plan: Plan, key: Array, runs: int, progress: Progress | None = None
+) -> tuple[Evidence, Evidence]:
+    """`runs` runs under D and as many under D': one plan, one start, fresh noise for each."""
+    x0 = jnp.zeros(pair.first.dim)
+    known = _known(plan, pair.first, graph, x0)
+    worlds = [world_of(problem, graph, plan) for problem in (pair.first, pair.second)]
+    direction = _canary_direction(pair, worlds, x0)
+    start = begin(plan.algorithm, plan.variant, worlds[0], plan.steps, x0)
+    turns = jax.tree.map(lambda part: jnp.asarray(part)[None], turns_of(plan, len(plan.route)))
+
+    @jax.jit
+    def batch(world: World, suspects: list[World], keys: Array) -> Evidence:
+        def one(key: Array) -> Evidence:
+            _, (_, payload) = scan_turns(plan.algorithm, plan.variant, True, world, plan.steps, key, start, turns)
+            guess = read_messages(
+                known,
+                {name: part[0] for name, part in payload._asdict().items()},
+                inference_for(plan.algorithm.name, known.noisy),
+            )
+            return _weigh(plan, known, guess, suspects, direction)
+
+        return jax.vmap(one)(keys)
+
+    size = _batch_size(plan, pair.first.dim, runs)
+    batches, found = -(-runs // size), []
+    for side, (world, side_key) in enumerate(zip(worlds, jax.random.split(key), strict=True)):
+        # one split for all runs of a side: every run has a key of its own, and no two share any
+        keys = jax.random.split(side_key, batches * size)
+        parts = []
+        for b in range(batches):
+            parts.append(jax.tree.map(np.asarray, batch(world, worlds, keys[b * size : (b + 1) * size])))
+            if progress is not None:
+                progress((side * batches + b + 1) * size * len(plan.route), 2 * batches * size * len(plan.route))
+        found.append(Evidence(*(np.concatenate(column)[:runs] for column in zip(*parts, strict=True))))
+    return found[0], found[1]
+
+
+def _batch_size(plan: Plan, dim: int, runs: int) -> int:
+    """Runs that fit in one call; refuses what would not fit in memory at the end."""
+    way, agents = plan.route, plan.facts.agents
+    kept = 2 * runs * int(way.acts.sum()) * 8
+    if kept > MOST_BYTES:
+        raise InputError(
+            f"{2 * runs} runs of {int(way.acts.sum())} releases would keep {kept / 2**30:.1f} GiB; needed at most "
+            f"{MOST_BYTES / 2**30:.0f}. Ask for fewer runs, activations or agents."
+        )
+    sent = len(way) * dim * plan.algorithm.vectors * (agents if isinstance(way, Rounds) else 1)
+    return max(1, min(BATCH, runs, NUMBERS // sent))
+
+
+def _known(plan: Plan, problem: Problem, graph: Graph, x0: Array) -> Known:
+    """The plan as the public knows it."""
+    way, network = plan.route, network_of(graph, plan.algorithm.needs)
+    return Known(
+        agents=graph.agents,
+        steps=jax.tree.map(jnp.asarray, plan.steps),
+        x0=x0,
+        penalty=Penalty(problem.regulariser, problem.l2, problem.terms.free),
+        network=Network(*(None if part is None else jnp.asarray(part) for part in network)),
+        holder=np.zeros(len(way), np.int32) if isinstance(way, Rounds) else way.holder,
+        acts=way.acts,
+        noisy=plan.mechanism == "published" and plan.variant != OBJECTIVE,
+    )
+
+
+def _weigh(plan: Plan, known: Known, guess: Guess, suspects: list[World], direction: Array) -> Evidence:
+    """One run's ratio and residuals, from the gradients that were read."""
+    rows = np.flatnonzero(guess.read)
+    hop, agent = guess.hop[rows], guess.agent[rows]
+    point, gradient = guess.point[rows], guess.gradient[rows]
+    parts = [gradient - _mean_gradients(world, agent, point) for world in suspects]
+    if not known.noisy or plan.algorithm.name == "recal":  # elsewhere noise leaves no coordinate exact, but all useful
+        parts = [jnp.where(guess.exact[rows], part, 0.0) for part in parts]
+    first, second = parts
+    residual, apart = (first + second) / 2.0, second - first
+    scales = plan.hop_scales()
+    s = jnp.asarray(scales[hop] if scales.ndim == 1 else scales[hop, agent])
+    if plan.variant == OBJECTIVE:
+        each = (_length(second) - _length(first)) / s
+    else:
+        # where the noise is neither on gradients nor in objectives, s says nothing of it: all releases count alike
+        each = jnp.sum(residual * apart, axis=1) / (s**2 if plan.mechanism == "gradient" else jnp.ones_like(s))
+    return Evidence(jnp.sum(each), residual @ direction, jnp.sum((_length(apart) / s) ** 2))
+
+
+def _length(rows: Float[Array, "rows dim"]) -> Float[Array, " rows"]:
+    return jnp.sqrt(jnp.sum(rows * rows, axis=1))
+
+
+def _mean_gradients(world: World, agent: np.ndarray, point: Float[Array, "rows dim"]) -> Float[Array, "rows dim"]:
+    """(1/m_i) sum_j clip_c(grad loss_ij(y)), for each row's agent and point: what the door adds noise to."""
+    return jax.vmap(lambda i, y: world.silos.gradient(i, y, world.clip))(jnp.asarray(agent, jnp.int32), point)
+
+
+def _canary_direction(pair: Neighbours, worlds: list[World], x0: Array) -> Float[Array, " dim"]:
+    """The unit vector along which D and D' differ at the start."""
+    first, second = (_mean_gradients(world, np.array([pair.agent]), x0[None])[0] for world in worlds)
+    apart = first - second
+    size = float(jnp.sqrt(jnp.sum(apart * apart)))
+    if size == 0.0:
+        raise InputError(
+            "the two records have the same gradient at the start, so that this canary shows nothing; use "
+            "canary='worst', or other records."
+        )
+    return apart / size
