@@ -57,7 +57,7 @@ def test_a_private_plan_depends_on_public_facts_only(cancer):
         for graph in (rd.ring(6), rd.star(6)):
             options = {
                 "algorithm": "recal", "mechanism": "gradient", "budget": BUDGET, "activations": None, "walk": walk,
-                "steps": "tuned", "key": jax.random.key(0), "start": 0, "ratio": None, "variant": "memoryless",
+                "steps": "tuned", "key": jax.random.key(0), "start": 0, "ratio": None, "variant": None,
                 "noise": None,
             }  # fmt: skip
             one, two = (make_plan(problem, graph, **options) for problem in (cancer, stranger))
