@@ -403,7 +403,11 @@ def _objective(
     if ratio is not None:
         raise InputError(f"ratio={ratio:g} shapes Gaussian noise; objective perturbation spends evenly. Leave it out.")
     assert method.curvature is not None
-    return ObjectiveNoise(epsilons, delta, *problem.objective_bounds(), method.curvature)
+    try:
+        bounds = problem.objective_bounds()
+    except PrivacyError as error:
+        raise PrivacyError(f"{error} Use {method.instead!r}, whose gradients can be made private.") from error
+    return ObjectiveNoise(epsilons, delta, *bounds, method.curvature)
 
 
 def _price_objective(

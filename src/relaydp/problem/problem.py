@@ -222,8 +222,7 @@ class Problem:
         if not smooth or bound is None or self.regulariser.kind != "none":
             what = f"r = {self.regulariser.kind}" if smooth else f"the {self.loss.name} loss"
             raise PrivacyError(
-                f"objective perturbation is proved for the logistic loss without a nonsmooth r, and this problem has "
-                f"{what}. Use an algorithm with a gradient mechanism."
+                f"objective perturbation is proved for the logistic loss without a nonsmooth r; here is {what}."
             )
         assert not isinstance(self.loss, CustomLoss)
         modulus = 0.0 if self.intercept else facts.modulus
