@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from relaydp.errors import InputError
+
+KINDS = (".png", ".svg", ".pdf")
 RELAY, ALONE, OPEN, INK, RULE = "#0b6e69", "#c2603b", "#5a6472", "#22272e", "#d9dde2"
 
 
@@ -58,8 +61,7 @@ def draw_demo(path: Path, relay: Curve, alone: Curve, best: float, traces: dict[
     settled = np.concatenate([np.asarray(accuracy)[len(accuracy) // 10 :] for _, accuracy in traces.values()])
     right.set_ylim(max(0.0, float(settled.min()) - 0.03), min(1.0, float(settled.max()) + 0.015))
     right.legend(frameon=False, loc="lower right")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Software": None})
+    _save(figure, path)
 
 
 PALETTE = ("#0b6e69", "#c2603b", "#3c5a99", "#8a6d1b", "#7a3e78", "#5a6472", "#2f7d32", "#b23a5a", "#1f8ab0", "#6b4f3a")
@@ -101,5 +103,73 @@ def draw_comparison(path: Path, comparison: Any, title: str) -> None:
             if row < 2 and spot.lines and any(np.nanmax(line.get_ydata(), initial=0.0) > 0 for line in spot.lines):
                 spot.set_yscale("log")
     figure.legend(loc="outside lower center", ncols=6, frameon=False)
+    _save(figure, path)
+
+
+FEW = 8  # agents whose noise is drawn one by one; more become a band
+
+
+def draw_plan(path: Path, plan: Any) -> None:
+    """Left: the predicted error against PLF, and what was chosen. Right: the noise of every activation."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, NullFormatter
+
+    figure = Figure(figsize=(10, 3.9), layout="constrained", dpi=144)
+    grid = figure.add_gridspec(1, 2)
+    left = _axes(figure, grid[0], "What to expect", "activations an agent (PLF)", "predicted excess objective")
+    look = plan.outlook
+    if look is None:
+        left.text(0.5, 0.5, "too many agents to predict", ha="center", color=OPEN, transform=left.transAxes)
+    else:
+        known = np.isfinite(look.total)
+        for values, colour, style, label in (
+            (look.bias, OPEN, "--", "bias: what is not yet learnt"),
+            (look.noise, ALONE, ":", "noise"),
+            (look.total, RELAY, "-", "total"),
+        ):
+            mark = "o" if known.sum() == 1 else None  # a line through one point is invisible
+            left.plot(look.activations[known], values[known], style, color=colour, marker=mark, label=label)
+        left.plot([plan.activations], [look.predicted], "o", color=RELAY, markersize=8)
+        text = f"{plan.activations} activations,\nexcess {look.predicted:.2g}"
+        left.annotate(text, (plan.activations, look.predicted), (0, 12), textcoords="offset points", color=INK)
+        left.set_xscale("log")
+        left.set_yscale("log")
+        left.xaxis.set_major_formatter("{x:g}")
+        left.xaxis.set_minor_formatter(NullFormatter())
+        left.margins(y=0.15)
+        left.legend(frameon=False, fontsize=9)
+
+    right = _axes(figure, grid[1], "Noise", "activation", "scale of the noise on a mean gradient")
+    at = np.arange(1, plan.activations + 1)
+    alike: dict[bytes, list[int]] = {}  # agents by their schedule, up to what an eye can see
+    for agent, scales in enumerate(plan.scales.T):
+        alike.setdefault(np.round(np.log(scales), 3).tobytes(), []).append(agent)
+    if len(alike) <= FEW:
+        for agents, colour in zip(alike.values(), PALETTE, strict=False):
+            label = "every agent" if len(alike) == 1 else _agents(agents)
+            right.plot(at, plan.scales[:, agents[0]], color=colour, marker="o", markersize=3, label=label)
+    else:
+        right.fill_between(at, plan.scales.min(axis=1), plan.scales.max(axis=1), color=RELAY, alpha=0.15, linewidth=0)
+        right.plot(at, np.median(plan.scales, axis=1), color=RELAY, marker="o", markersize=3, label="median agent")
+    right.set_yscale("log")
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right.legend(frameon=False, fontsize=9)
+    _save(figure, path)
+
+
+def _agents(numbers: list[int]) -> str:
+    """Agents in a legend: by number, or how many."""
+    if len(numbers) > 3:
+        return f"{len(numbers)} agents"
+    return f"agent{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def _save(figure: Any, path: Path) -> None:
+    """Write a figure; without the drawing program's version in it, so that the same data gives the same file."""
+    if path.suffix.lower() not in KINDS:
+        raise InputError(f"a figure {path.name!r} was asked for; needed a name that ends in {', '.join(KINDS)}.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Software": None} if path.suffix == ".png" else None)
+    figure.savefig(path, metadata={"Software": None} if path.suffix.lower() == ".png" else None)

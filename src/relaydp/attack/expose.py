@@ -1,0 +1,359 @@
+"""expose: from what was sent to the records themselves.
+
+    transcript  ->  gradients (`infer`)  ->  for each agent the one that tells most  ->  its record (a reconstruction)
+
+A `View` and what everybody knows about a record go in: the loss, the shape, the bounds. Nothing here has a place for
+the truth; comparing is somebody else's business (`relaydp.attack.score`).
+
+An agent with one record gives that record away. One with m_i > 1 shares a mean of gradients: what comes out is the mean
+of its records, weighted by their slopes, and the note says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from relaydp.attack import closed_form, dlg, gradinversion, inverting
+from relaydp.attack.infer import infer
+from relaydp.attack.models import Linear, LossName
+from relaydp.attack.shared import Reconstruction, Shared
+from relaydp.attack.threat import Inferred, View
+from relaydp.errors import InputError, choose
+from relaydp.result import Result
+
+SEARCHES = {"dlg": dlg.reconstruct, "inverting": inverting.reconstruct, "gradinversion": gradinversion.reconstruct}
+METHODS = ("closed-form", "pooled", *SEARCHES)
+SLACK = 1e-6  # of the range: records that leave it by less are equally plausible
+OUTSIDE = "The record that a gradient gives lies outside the public bounds: it is noisy, and was clipped to them."
+
+Progress = Callable[[int, int], None]  # (agents done, agents in all)
+
+
+@dataclass(frozen=True)
+class About:
+    """What everybody knows about a record, without having seen one.
+
+    shape         of one record: (height, width, channels), or (features,)
+    low, high     bounds of a feature as the model sees it, after scaling
+    ranges        bounds of the stored values, from which features were scaled to [0, 1]; None: not scaled
+    record_norm   longer records were shrunk to it: features then come out dimmed, by a factor nobody sent
+    planes        channels lie one after the other, as CIFAR-10's do
+    """
+
+    loss: LossName
+    intercept: bool
+    shape: tuple[int, ...]
+    outputs: int = 1
+    low: float = 0.0
+    high: float = 1.0
+    ranges: tuple[np.ndarray, np.ndarray] | None = None
+    record_norm: float | None = None
+    planes: bool = False
+
+    @classmethod
+    def of(cls, result: Result, *, shape: tuple[int, ...] | None = None, planes: bool = False) -> About:
+        """The public part of a result's configuration. Its `shape` is not in it where records are images: pass it."""
+        known, dim = result.config["problem"], result.x.size
+        loss = choose("loss to attack", known["loss"].replace("_", "-"), get_args(LossName))
+        ranges = None
+        if isinstance(known["ranges"], list):
+            low, high = (np.asarray(bound, dtype=np.float64) for bound in known["ranges"])
+            ranges = (low, high)
+        norm = known["record_norm"]
+        if known["ranges"] is None and norm is None:
+            raise InputError(
+                "this run had neither ranges nor record_norm, so nothing says how large a value may be. Make an About "
+                "with the low and high you know."
+            )
+        if ranges is not None:
+            features = len(ranges[0])
+        elif shape is not None:
+            features = math.prod(shape)
+        elif loss != "softmax":
+            features = dim - int(known["intercept"])
+        else:
+            raise InputError("softmax without ranges does not tell features from classes; pass shape=.")
+        scaled = known["ranges"] is not None
+        high = min(1.0 if scaled else math.inf, norm or math.inf)
+        return cls(
+            loss=loss,  # type: ignore[arg-type]  # chosen from these very names
+            intercept=known["intercept"],
+            shape=(features,) if shape is None else shape,
+            outputs=dim // (features + known["intercept"]),
+            low=0.0 if scaled else -high,
+            high=high,
+            ranges=ranges,
+            record_norm=norm,
+            planes=planes,
+        )
+
+    def __post_init__(self) -> None:
+        choose("loss to attack", self.loss, get_args(LossName))
+        if not self.low < self.high or not math.isfinite(self.high - self.low):
+            raise InputError(f"low={self.low}, high={self.high} arrived; needed low < high, both finite and public.")
+        if self.ranges is not None and len(self.ranges[0]) != self.features:
+            raise InputError(f"shape={self.shape} has {self.features} values; the ranges have {len(self.ranges[0])}.")
+
+    @property
+    def features(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.shape) == 3
+
+    @property
+    def model(self) -> Linear:
+        return Linear(self.loss, self.intercept)
+
+    @property
+    def order(self) -> np.ndarray:
+        """Which feature is the k-th value of the image read row by row, all channels of a pixel together."""
+        if not self.planes:
+            return np.arange(self.features)
+        height, width, channels = self.shape
+        return np.arange(self.features).reshape(channels, height, width).transpose(1, 2, 0).ravel()
+
+    def images(self, records: np.ndarray) -> np.ndarray:
+        """Records (n, features) as (n, *shape)."""
+        return np.asarray(records)[:, self.order].reshape(-1, *self.shape)
+
+    def stored(self, records: np.ndarray) -> np.ndarray:
+        """Features (n, features) in the units the records came in: the public ranges undone."""
+        if self.ranges is None:
+            return np.asarray(records)
+        low, high = self.ranges
+        return low + np.asarray(records) * (high - low)
+
+
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """What an eavesdropper believes the agents' records are, one row an agent that gave something away."""
+
+    agent: np.ndarray  # (rows,)
+    activation: np.ndarray  # (rows,) t, from 1: whose gradient was used; 0 where all were
+    records: np.ndarray  # (rows, features) as the model sees them, within the public bounds
+    labels: np.ndarray  # (rows,) NaN where the gradient does not tell
+    gradient: np.ndarray  # (rows, dim) used
+    point: np.ndarray  # (rows, dim) where it was taken
+    exact: np.ndarray  # (rows,) share of the gradient's coordinates that the attack knows to be what was computed
+    at: np.ndarray  # (snapshots,) iterations of a search
+    path: np.ndarray  # (rows, snapshots, features) records on the way there
+    channel: str | None  # recal's: u or x
+    method: str
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.agent)
+
+
+class _Found(NamedTuple):
+    row: int  # of the inferred gradients
+    activation: int
+    record: Reconstruction
+
+
+def expose(
+    view: View,
+    about: About,
+    *,
+    channel: str | None = None,
+    method: str = "closed-form",
+    agents: Iterable[int] | None = None,
+    key: PRNGKeyArray | None = None,
+    steps: int | None = None,
+    restarts: int | None = None,
+    progress: Progress | None = None,
+) -> Exposure:
+    """Work out records from one run's messages.
+
+        channel   recal only: "u" (the paper's attack) or "x" (docs/privacy.md); default: x where u is noisy
+        method    "closed-form" (algebra, one gradient), "pooled" (the direction all gradients of an agent share: the
+                  best there is under noise), or a search: "dlg", "inverting", "gradinversion"
+        agents    whose records; default: those who have one record, else everybody
+        key, steps, restarts   of a search
+
+    >>> import relaydp as rd
+    >>> data = rd.Records([[0.0, 0.75], [1.0, 0.25]], [0, 1], ranges=(0, 1))
+    >>> run = rd.solve(rd.logistic(data, agents=2, l2=0.1), rd.path(2), activations=3)
+    >>> expose(View.of(run), About.of(run)).records.round(6).tolist()
+    [[0.0, 0.75], [1.0, 0.25]]
+    """
+    choose("method", method, METHODS)
+    _check_fits(view, about)
+    found = infer(view, channel)
+    rows, notes = [], []
+    wanted = _wanted(view, agents, notes)
+    for k, agent in enumerate(wanted):
+        mine = found.of(agent)
+        mine = mine[found.read[mine]]
+        if len(mine) == 0:
+            notes.append(f"Agent {agent} gave no gradient away: it acted too seldom.")
+            continue
+        rows.append(_reconstruct(found, mine, about, method, key, agent, steps, restarts))
+        if progress is not None:
+            progress(k + 1, len(wanted))
+    if not rows:
+        raise InputError("no agent gave a gradient away: nobody acted twice. Attack a run with more activations.")
+    at = np.array([one.row for one in rows])
+    hidden = 1.0 - found.exact[at].mean(axis=1)
+    if view.noisy and not found.exact[at].any():
+        notes.append("Noise on the messages reaches every gradient through this channel: none is exact.")
+    elif hidden.any():
+        notes.append(f"Kinks of r hide {hidden.mean():.1%} of the gradients' coordinates; those are guesses.")
+    notes += sorted({one.record.note for one in rows if one.record.note})
+    back = np.argsort(about.order)
+
+    def flat(images: np.ndarray) -> np.ndarray:
+        return images.reshape(-1, about.features)[:, back]
+
+    if view.algorithm == "recal" and channel is None:
+        channel = "x" if view.noisy else "u"
+    return Exposure(
+        agent=found.agent[at],
+        activation=np.array([one.activation for one in rows]),
+        records=np.concatenate([flat(one.record.images) for one in rows]),
+        labels=np.array([float(one.record.labels[0]) for one in rows]),
+        gradient=found.gradient[at],
+        point=found.point[at],
+        exact=1.0 - hidden,
+        at=rows[0].record.at,
+        path=np.stack([flat(one.record.path) for one in rows]),
+        channel=channel,
+        method=method,
+        notes=tuple(notes),
+    )
+
+
+def _check_fits(view: View, about: About) -> None:
+    needed = (about.features + about.intercept) * about.outputs
+    if needed != view.x0.size:
+        raise InputError(
+            f"shape={about.shape}, outputs={about.outputs}, intercept={about.intercept} make {needed} coefficients; "
+            f"the model has {view.x0.size}. Correct them, or use About.of(result)."
+        )
+    free = about.outputs if about.intercept else 0
+    if view.intercepts != free:
+        raise InputError(
+            f"the view has intercepts={view.intercepts}; needed {free}. Pass View.of(result, intercepts={free})."
+        )
+
+
+def _wanted(view: View, agents: Iterable[int] | None, notes: list[str]) -> list[int]:
+    sizes = np.ones(view.agents, int) if view.sizes is None else view.sizes
+    if agents is not None:
+        wanted = [int(i) for i in agents]
+        for i in wanted:
+            if not 0 <= i < view.agents:
+                raise InputError(f"agent {i} was asked for; the agents are numbered 0 to {view.agents - 1}.")
+    else:
+        wanted = np.flatnonzero(sizes == 1).tolist() or list(range(view.agents))
+    many = [i for i in wanted if sizes[i] > 1]
+    if many:
+        held = f"agent {many[0]} holds {sizes[many[0]]} records" if len(many) == 1 else f"{len(many)} agents hold more"
+        notes.append(f"Only agents with one record give it away; {held}: what comes out is a weighted mean of them.")
+    return wanted
+
+
+# -- one agent
+
+
+def _reconstruct(
+    found: Inferred,
+    mine: np.ndarray,
+    about: About,
+    method: str,
+    key: PRNGKeyArray | None,
+    agent: int,
+    steps: int | None,
+    restarts: int | None,
+) -> _Found:
+    row, plausible = best_row(found, mine, about)
+    if method == "pooled":
+        return _Found(row, 0, _pooled(found, mine, about))
+    shared = shared_gradient(found, row, about)
+    solved = closed_form.reconstruct(shared, record_norm=about.record_norm)
+    if method == "closed-form":
+        return _Found(row, int(found.activation[row]), solved if plausible else replace(solved, note=OUTSIDE))
+    if key is None:
+        raise InputError(f"method {method!r} starts from random images; pass key=jax.random.key(...).")
+    options: dict[str, Any] = {"steps": steps, "restarts": restarts}
+    options = {name: value for name, value in options.items() if value is not None}
+    # A search is told the label that algebra gives; DLG looks for its own wherever an intercept lets it.
+    if not (method == "dlg" and about.intercept) and np.isfinite(solved.labels).all():
+        options["labels"] = solved.labels
+    got = SEARCHES[method](shared, jax.random.fold_in(key, agent), **options)
+    return _Found(row, int(found.activation[row]), _finite(got, about))
+
+
+def _finite(got: Reconstruction, about: About) -> Reconstruction:
+    """A search that lost its way (a slope of 0 has no direction) has found nothing: mid-grey, and a note."""
+    if np.isfinite(got.path).all():
+        return got
+    middle = 0.5 * (about.low + about.high)
+    images, path = (np.where(np.isfinite(part), part, middle) for part in (got.images, got.path))
+    return replace(got, images=images, path=path, note="The search found no gradient to follow: mid-grey is returned.")
+
+
+def shared_gradient(found: Inferred, row: int, about: About) -> Shared:
+    """One inferred gradient as the reconstruction attacks take it, features in the image's order."""
+    model = about.model
+
+    def params(vector: np.ndarray) -> dict[str, Any]:
+        parts = model.from_vector(jnp.asarray(vector), about.outputs)
+        return {**parts, "W": parts["W"][about.order]}
+
+    gradient, point = params(found.gradient[row]), params(found.point[row])
+    return Shared(gradient, point, model, about.shape, about.low, about.high)
+
+
+def best_row(found: Inferred, rows: np.ndarray, about: About) -> tuple[int, bool]:
+    """The activation that tells most about an agent's record, by what is public alone.
+
+    The most exact coordinates; then, with an intercept, the record a = g_W g_b / ||g_b||^2 that leaves the public range
+    least; then the earliest, since errors only add up later and at x0 = 0 the slope itself is known.
+    Beside it: whether that record lies within the range, as that of a clean gradient does (without an intercept the
+    closed form tells).
+    """
+    exact = found.exact[rows].sum(axis=1)
+    beyond = np.zeros(len(rows))
+    if about.intercept:
+        G = found.gradient[rows].reshape(len(rows), -1, about.outputs)
+        s = G[:, -1, :]
+        size = np.maximum(np.sum(s * s, axis=1), np.finfo(float).tiny)
+        a = np.einsum("tfk,tk->tf", G[:, :-1, :], s) / size[:, None]
+        width = about.high - about.low
+        excess = np.maximum(np.maximum(about.low - a, a - about.high), 0.0)
+        beyond = np.maximum(np.linalg.norm(excess, axis=1) / width - SLACK, 0.0)
+    best = np.lexsort((np.arange(len(rows)), beyond, -exact))[0]
+    return int(rows[best]), bool(beyond[best] == 0.0)
+
+
+def _pooled(found: Inferred, rows: np.ndarray, about: About) -> Reconstruction:
+    """The record from all gradients at once. Each is (a, 1) s_t' for the same a, plus noise: of the matrix that holds
+    them side by side, the first singular vector is the least-squares estimate of (a, 1)'s direction.
+
+    Without an intercept the length is not in it; the longest that the public bounds allow stands in.
+    """
+    G = found.gradient[rows].reshape(len(rows), -1, about.outputs)
+    side = G.transpose(1, 0, 2).reshape(G.shape[1], -1)
+    direction = np.linalg.svd(side, full_matrices=False)[0][:, 0]
+    if about.intercept:
+        a, last = direction[:-1], float(direction[-1])
+        a = a / (last if abs(last) > np.finfo(float).tiny else 1.0)
+        note = "All gradients of an agent pooled: the record up to their noise."
+    else:
+        a = direction * (1.0 if direction.sum() * (about.low + about.high) >= 0.0 else -1.0)
+        a = a * min(about.high / max(float(np.abs(a).max()), np.finfo(float).tiny), about.record_norm or math.inf)
+        note = "All gradients of an agent pooled: the record's direction; its length is the longest public one."
+    images = np.clip(about.images(a[None]), about.low, about.high)
+    blank = np.zeros((1, 1))
+    return Reconstruction(images, np.array([math.nan]), blank, 0, np.array([1]), images[None], note)
