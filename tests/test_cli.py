@@ -18,7 +18,7 @@ from relaydp.cli.main import app
 from relaydp.errors import InputError
 
 HERE = Path(__file__).resolve().parent
-COMMANDS = ("demo", "run", "show", "rerun", "data")
+COMMANDS = ("demo", "run", "compare", "plan", "audit", "attack", "show", "rerun", "ledger", "data")
 KEYS = (
     "algorithm mechanism agents graph walk plf activations messages vectors epsilon epsilon_paper delta rho "
     "relative_error accuracy status seconds"

@@ -38,7 +38,7 @@ def compare(
     epsilon: Annotated[float | None, flag(PRIVACY, "The budget of each run; without it there is no privacy.")] = None,
     delta: Annotated[float | None, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
     mechanism: Annotated[
-        str | None, flag(PRIVACY, "gradient (sound) or published; default gradient with --epsilon.", "NAME")
+        str | None, flag(PRIVACY, "As for run; default with --epsilon: each algorithm's sound one.", "NAME")
     ] = None,
     activations: Annotated[
         int | None, flag(RUN, "The PLF of all; default: each algorithm's own, chosen from public facts.")
@@ -63,6 +63,9 @@ def compare(
         raise InputError(f"--seeds {seeds} arrived; needed at least 1.")
     given = {name: value for name, value in ctx.params.items() if name in FLAGS and value not in (None, [], ())}
     problem, network, asked = build(read_config(config, given))
+    for name in ("limits", "prior"):
+        if name in asked:  # leaving an agent's limit unheeded would break its promise
+            raise InputError(f"{config} has {name}, which a comparison does not take; leave it out, or use `run`.")
     names = "all" if algorithms.strip() == "all" else [name.strip() for name in algorithms.split(",") if name.strip()]
     options: dict[str, Any] = {key: asked[key] for key in ("budget", "mechanism", "ratio") if key in asked}
     options["walk"] = asked["walk"] if config is not None or walk is not None else "tour"

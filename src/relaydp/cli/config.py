@@ -27,6 +27,7 @@ from relaydp.cli.values import (
     as_edges,
     as_epsilon,
     as_kind,
+    as_limits,
     as_loss,
     as_names,
     as_ranges,
@@ -42,7 +43,7 @@ from relaydp.errors import InputError, choose
 if TYPE_CHECKING:
     from relaydp.data import Records
     from relaydp.graph import Graph
-    from relaydp.problem import Problem
+    from relaydp.problem import Facts, Problem
 
 DATA, AGENTS, L2, DELTA = "fashion-small", 8, 1e-2, 1e-5
 MOST_CLASSES = 20  # more different whole-number labels than this are numbers, not classes
@@ -99,6 +100,8 @@ class RunSection(Section):
     walk: Annotated[str, named("walk", all_walks)] = "random"
     steps: Annotated[Any, BeforeValidator(as_steps)] = "tuned"
     ratio: Positive | None = None
+    limits: Annotated[dict[int, float] | None, BeforeValidator(as_limits)] = None  # epsilon of agents that allow less
+    prior: Annotated[str, AfterValidator(as_source)] | None = None  # public records to plan for
     seed: Seed = 0
     start: Annotated[int, Field(ge=0)] = 0
 
@@ -125,6 +128,7 @@ FLAGS = {
     **{name: ("problem", name) for name in ("clip", "label_bound", "threshold")},
     **{name: ("run", name) for name in RunSection.model_fields},
 }
+SPELLED = {"limits": "--limit"}  # a flag that is not called like its key
 
 
 def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Config:
@@ -136,8 +140,12 @@ def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None
     if "graph" in given:
         table["graph"] = {key: value for key, value in table.get("graph", {}).items() if key == "seed"}
     if given.get("mechanism") == "none" and "epsilon" not in given:
-        asked_for = ("epsilon", "delta", "ratio", "variant")  # the file's privacy is what the flag takes away
+        # the file's privacy is what the flag takes away
+        asked_for = ("epsilon", "delta", "ratio", "variant", "limits", "prior")
         table["run"] = {key: value for key, value in table.get("run", {}).items() if key not in asked_for}
+    if "limits" in given:  # a flag for one agent leaves the file's limits of the others as they are
+        kept = as_limits(table.get("run", {}).get("limits", {}))
+        given["limits"] = [*(f"{agent}={epsilon!r}" for agent, epsilon in kept.items()), *given["limits"]]
     for flag, value in given.items():
         section, key = FLAGS[flag]
         table[section] = {**table.get(section, {}), key: value}
@@ -145,7 +153,8 @@ def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None
         return Config.model_validate(table)
     except ValidationError as error:
         # The file was checked before the flags went over it, so a flag is at fault.
-        names = {".".join(place): "--" + flag.replace("_", "-") for flag, place in FLAGS.items()}
+        spelled = {flag: SPELLED.get(flag, "--" + flag.replace("_", "-")) for flag in FLAGS}
+        names = {".".join(place): spelled[flag] for flag, place in FLAGS.items()}
         raise InputError(_fault(error, lambda at: names.get(".".join(at[:2]), "flags"))) from None
 
 
@@ -156,7 +165,7 @@ def read_toml(file: Path) -> dict[str, dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read ({error}); needed a TOML file. Check the path.") from error
     table = parse_toml(text, str(file))
-    for section, key in (("data", "source"), ("graph", "file"), ("graph", "kind")):
+    for section, key in (("data", "source"), ("graph", "file"), ("graph", "kind"), ("run", "prior")):
         value = table.get(section, {}).get(key)
         if isinstance(value, str) and (key == "file" or is_path(section, value)):
             table[section][key] = str(file.parent / Path(value).expanduser())
@@ -235,7 +244,33 @@ def build(config: Config) -> tuple[Problem, Graph, dict[str, Any]]:
     size = config.problem.agents
     graph = None if size is not None else _graph(config.graph, None)
     problem = _problem(config, graph.agents if size is None and graph is not None else size)
+    if config.run.prior is not None:
+        loss = problem.spec["loss"].replace("_", "-")
+        asked["prior"] = _prior(config, config.run.prior, loss, problem.data.features, problem.ranges)
     return problem, graph or _graph(config.graph, problem.agents), asked
+
+
+def build_unseen(
+    config: Config, sizes: list[int], features: int, classes: int | None
+) -> tuple[Facts, Graph, dict[str, Any]]:
+    """The same before anybody has shown a record: its public facts stand for the problem."""
+    from relaydp.problem import public_facts
+
+    asked, wanted = solve_arguments(config.run), config.problem
+    if isinstance(wanted.ranges, str):
+        raise InputError(f"ranges={wanted.ranges!r} arrived without records to fit; needed LOW,HIGH, or leave it out.")
+    chosen = wanted.loss or _loss_asked(wanted) or ("logistic" if classes is None else "softmax")
+    if (chosen == "softmax") != (classes is not None) or (classes or 2) < 2:
+        raise InputError(
+            f"--classes {classes} arrived with loss {chosen!r}; softmax needs the number of its classes, 2 or more, "
+            "and the other losses have none."
+        )
+    options = {name: getattr(wanted, name) for name in ("record_norm", "l2", "clip", "intercept")}
+    options |= _options_of(wanted, chosen) | ({} if classes is None else {"classes": classes})
+    facts = public_facts(sizes, features, loss=chosen, **options)
+    if config.run.prior is not None:
+        asked["prior"] = _prior(config, config.run.prior, chosen, features, wanted.ranges)
+    return facts, _graph(config.graph, len(sizes)), asked
 
 
 def solve_arguments(run: RunSection) -> dict[str, Any]:
@@ -265,6 +300,11 @@ def solve_arguments(run: RunSection) -> dict[str, Any]:
                 f"ratio={run.ratio:g} shapes the noise, and this run has none; add epsilon, or leave it out."
             )
         asked["ratio"] = run.ratio
+    if run.limits:
+        asked["limits"] = run.limits
+    for name, value in (("limits", run.limits), ("prior", run.prior)):
+        if value and run.epsilon is None:
+            raise InputError(f"{name} = {value} belongs to a budget, and this run has none; add epsilon.")
     return asked
 
 
@@ -281,28 +321,53 @@ def load_records(section: DataSection, agents: object = None) -> Records:
 
 
 def _problem(config: Config, agents: int | str | list[int] | None) -> Problem:
-    wanted = config.problem
-    options = {"l1": wanted.l1, "l2": wanted.l2, "intercept": wanted.intercept, "record_norm": wanted.record_norm}
-    options |= {"ranges": wanted.ranges, "clip": wanted.clip}
     records = load_records(config.data, agents)
-    chosen = wanted.loss or _loss_for(wanted, records)
+    chosen = config.problem.loss or _loss_for(config.problem, records)
+    return _make_problem(config.problem, chosen, records, agents, config.problem.ranges)
+
+
+def _prior(config: Config, source: str, loss: str, features: int, ranges: Any) -> Problem:
+    """The same problem over public records, which nobody splits; scaled by the private ones' bounds."""
+    records = load_records(config.data.model_copy(update={"source": source}), config.problem.agents)
+    if records.features != features:
+        raise InputError(
+            f"the prior {source} has {records.features} features and the data {features}; needed the same columns."
+        )
+    return _make_problem(config.problem, loss, records, 1, ranges)
+
+
+def _make_problem(
+    wanted: ProblemSection, loss: str, records: Records, agents: int | str | list[int] | None, ranges: Any
+) -> Problem:
+    options = {"l1": wanted.l1, "l2": wanted.l2, "intercept": wanted.intercept, "record_norm": wanted.record_norm}
+    options |= {"ranges": ranges, "clip": wanted.clip} | _options_of(wanted, loss)
+    if wanted.regulariser is not None:
+        options["regulariser"] = _make_regulariser(wanted.regulariser)
+    return loss_functions()[loss](records, agents=agents, **options)
+
+
+def _options_of(wanted: ProblemSection, chosen: str) -> dict[str, Any]:
+    """What belongs to this loss only; what belongs to another is refused."""
+    options = {}
     for name, loss in OPTIONS_OF.items():
         value = getattr(wanted, name)
         if value is not None and chosen != loss:
             raise InputError(f"{name}={value:g} arrived with loss {chosen!r}; it belongs to {loss!r}. Leave it out.")
         options |= {} if value is None else {name: value}
-    if wanted.regulariser is not None:
-        options["regulariser"] = _make_regulariser(wanted.regulariser)
-    return loss_functions()[chosen](records, agents=agents, **options)
+    return options
+
+
+def _loss_asked(wanted: ProblemSection) -> str | None:
+    """The loss whose option was given."""
+    return next((loss for name, loss in OPTIONS_OF.items() if getattr(wanted, name) is not None), None)
 
 
 def _loss_for(wanted: ProblemSection, records: Records) -> str:
     """The loss that fits the labels where none is named: what kind of labels there are is public."""
     import numpy as np
 
-    for name, loss in OPTIONS_OF.items():
-        if getattr(wanted, name) is not None:
-            return loss
+    if asked := _loss_asked(wanted):
+        return asked
     whole = records.y.dtype.kind != "f" or bool((records.y == np.round(records.y)).all())
     classes = len(np.unique(records.y)) if whole else MOST_CLASSES + 1
     if records.y.dtype.kind in "biuf" and classes > MOST_CLASSES:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from relaydp import __version__
-from relaydp.cli import compare, data, ledger, run
+from relaydp.cli import attack, audit, compare, data, ledger, plan, run
 from relaydp.errors import RelayError
 
 HELP = """Train convex models together, without a server and without leaking anybody's records.
@@ -24,6 +24,9 @@ EPILOG = """\b
   relaydp run --epsilon 1 --out first     train with a budget, keep the result
   relaydp run examples/run.toml           the same from a file
   relaydp compare --epsilon 1             which algorithm is best for a budget
+  relaydp plan --epsilon 1                what a budget will buy, before any record is used
+  relaydp audit --epsilon 1               attack a privacy claim
+  relaydp attack                          what a transcript gives away
   relaydp show first                      look at it again
   relaydp rerun first                     repeat it, bit for bit
   relaydp ledger verify first             check what it has cost, release by release
@@ -99,6 +102,9 @@ def demo(
 
 app.command()(run.run)
 app.command()(compare.compare)
+app.command()(plan.plan)
+app.command()(audit.audit)
+app.command()(attack.attack)
 app.command()(run.show)
 app.command()(run.rerun)
 app.add_typer(data.app, name="data")

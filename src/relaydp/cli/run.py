@@ -86,15 +86,31 @@ def run(
         str | None,
         flag(
             PRIVACY,
-            "gradient (sound), published (the paper's; no guarantee) or none; default gradient with --epsilon.",
+            "gradient or objective (sound), published (the paper's; no guarantee) or none; default with --epsilon: the "
+            "algorithm's sound one.",
             "NAME",
         ),
     ] = None,
     variant: Annotated[
-        str | None, flag(PRIVACY, "Of published: memoryless, carried or replace; default memoryless.", "NAME")
+        str | None,
+        flag(
+            PRIVACY,
+            "Of published: for recal memoryless, carried or replace, for d-admm messages or objective; default: the "
+            "first.",
+            "NAME",
+        ),
     ] = None,
     ratio: Annotated[
-        float | None, flag(PRIVACY, "Each activation's share of the budget over the one before; default 1.")
+        float | None,
+        flag(PRIVACY, "Each activation's share of the budget over the one before; default: the best spread."),
+    ] = None,
+    limits: Annotated[
+        list[str] | None,
+        flag(PRIVACY, "An agent that allows less than --epsilon; repeatable.", "AGENT=EPSILON", "--limit"),
+    ] = None,
+    prior: Annotated[
+        str | None,
+        flag(PRIVACY, "PUBLIC records of the same columns: the budget is planned for them.", "NAME|PATH"),
     ] = None,
     algorithm: Annotated[str | None, flag(RUN, "recal, afbs, ...; default recal.", "NAME")] = None,
     activations: Annotated[

@@ -14,8 +14,8 @@ from relaydp.errors import InputError, choose
 if TYPE_CHECKING:
     from relaydp.problem import Problem
 
-MECHANISMS = ("gradient", "published", "none")
-VARIANTS = ("memoryless", "carried", "replace")
+MECHANISMS = ("gradient", "objective", "published", "none")
+VARIANTS = ("memoryless", "carried", "replace", "messages", "objective")
 STEPS = ("alpha", "beta", "gamma")
 # regularisers by name, with what each needs
 REGULARISERS = {
@@ -70,6 +70,41 @@ def as_delta(value: float) -> float:
     from relaydp.privacy.accountant import check_delta
 
     return check_delta(value)
+
+
+def as_limits(value: object) -> dict[int, float]:
+    """Agents' own epsilons: a table such as {"2" = 0.5}, or a list of "2=0.5", of which an agent's last counts."""
+    try:
+        if isinstance(value, dict):
+            limits = {int(agent): epsilon for agent, epsilon in value.items()}
+        else:
+            words = [str(part).partition("=") for part in (value if isinstance(value, list | tuple) else [value])]
+            limits = {int(agent): float(epsilon) for agent, _, epsilon in words}
+        if all(map(_number, limits.values())):
+            return {agent: as_epsilon(epsilon) for agent, epsilon in limits.items()}
+    except (ValueError, OverflowError):
+        pass  # said below, for every way to be wrong
+    raise InputError(
+        f"limits={value!r} arrived; needed AGENT=EPSILON such as 2=0.5: an agent's number from 0, and a finite number "
+        "above 0, no more than the budget's."
+    )
+
+
+def as_sizes(text: str) -> list[int]:
+    """How many records each agent has: '1500,1200', or '8x1500' for 8 agents with 1500 each, or both mixed.
+
+    >>> as_sizes("2x1500, 300")
+    [1500, 1500, 300]
+    """
+    sizes = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(?:(\d{1,6})\s*x\s*)?(\d{1,12})\s*", part)
+        if found is None:
+            raise InputError(f"--sizes {text!r} arrived; needed records an agent such as 1500,1200, or 8x1500.")
+        sizes += [int(found[2])] * int(found[1] or 1)
+    if len(sizes) < 2 or min(sizes) < 1:
+        raise InputError(f"--sizes {text!r} arrived; needed 2 agents or more, each with 1 record or more.")
+    return sizes
 
 
 def as_source(value: str) -> str:
