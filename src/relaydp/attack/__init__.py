@@ -1,7 +1,7 @@
 """Attacks: what an eavesdropper makes of messages. Transcript and public facts go in, gradients or records come out.
 
-    infer    messages -> gradients          `View` is all that it sees
-    expose   messages -> records            `About` is what everybody knows of a record
+infer    messages -> gradients          `View` is all that it sees
+expose   messages -> records            `About` is what everybody knows of a record
 """
 
 from relaydp.attack.expose import METHODS, About, Exposure, expose

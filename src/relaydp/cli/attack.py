@@ -109,9 +109,9 @@ def attack(
         if value is not None and not set(methods) - {"closed-form", "pooled"}:
             raise InputError(f"{name} {value} arrived with --method {method}, which does not search; add dlg.")
 
-    from relaydp.cli.compare import _bar
+    from relaydp.cli.compare import step_bar
 
-    with _bar(quiet or json_) as report:
+    with step_bar(quiet or json_) as report:
         runs = _saved(folder, data) if folder is not None else _fresh(data, seed, given, report)
         about, shown = runs[0].about, runs[0].truth
         if figure is not None and not about.is_image:
@@ -204,7 +204,7 @@ def _saved(folder: Path, data: str | None) -> list[Target]:
 
 
 def _fresh(data: str | None, seed: int, given: dict[str, Any], report: Any) -> list[Target]:
-    from relaydp.cli.config import Config, _loss_for
+    from relaydp.cli.config import Config, loss_for
     from relaydp.cli.values import loss_functions
     from relaydp.data import load_data
     from relaydp.engine import solve
@@ -218,7 +218,7 @@ def _fresh(data: str | None, seed: int, given: dict[str, Any], report: Any) -> l
     budgets = [Budget(epsilon, given.get("delta", DELTA)) for epsilon in epsilons]
     chosen = few(load_data(data or "fashion-small"), given.get("records", RECORDS))
     options = {name: given[name] for name in ("intercept", "l1", "record_norm") if name in given}
-    loss = _loss_for(Config().problem, chosen)
+    loss = loss_for(Config().problem, chosen)
     if loss == "least-squares":
         options["clip"] = 1.0  # nothing else bounds its gradients
     problem = loss_functions()[loss](chosen, agents=len(chosen), l2=given.get("l2", L2), **options)

@@ -72,7 +72,7 @@ def compare(
 
     from relaydp.engine import compare as run_all
 
-    with _bar(quiet or json_) as report:
+    with step_bar(quiet or json_) as report:
         found = run_all(
             problem, network, names, seeds=range(seeds), activations=asked["activations"], progress=report, **options
         )
@@ -86,7 +86,7 @@ def compare(
         print_comparison(found, figure)
 
 
-class _bar:
+class step_bar:
     """Which algorithm is running, on a terminal."""
 
     def __init__(self, quiet: bool) -> None:

@@ -322,7 +322,7 @@ def load_records(section: DataSection, agents: object = None) -> Records:
 
 def _problem(config: Config, agents: int | str | list[int] | None) -> Problem:
     records = load_records(config.data, agents)
-    chosen = config.problem.loss or _loss_for(config.problem, records)
+    chosen = config.problem.loss or loss_for(config.problem, records)
     return _make_problem(config.problem, chosen, records, agents, config.problem.ranges)
 
 
@@ -362,7 +362,7 @@ def _loss_asked(wanted: ProblemSection) -> str | None:
     return next((loss for name, loss in OPTIONS_OF.items() if getattr(wanted, name) is not None), None)
 
 
-def _loss_for(wanted: ProblemSection, records: Records) -> str:
+def loss_for(wanted: ProblemSection, records: Records) -> str:
     """The loss that fits the labels where none is named: what kind of labels there are is public."""
     import numpy as np
 
