@@ -23,7 +23,7 @@ class Case:
 
 
 CASES = {
-    "recal": Case(activations=400, tolerance=1e-9, options={"walk": "random", "variant": "memoryless"}),
+    "recal": Case(activations=400, tolerance=1e-9, options={"walk": "random"}),
     "afbs": Case(activations=400, tolerance=1e-9, follows_edges=False),
     "pg-extra": Case(activations=400, tolerance=1e-9),
     "nids": Case(activations=400, tolerance=1e-9),
@@ -173,14 +173,18 @@ def test_the_ledger_charges_every_activation_once_and_adds_up_to_the_claim(sound
     assert np.isclose(result.trace.rho[-1], ledger.rho)
 
 
-def test_the_sound_mechanism_is_refused_where_data_enters_through_an_argmin(case):
+def test_an_argmin_has_no_gradient_mechanism_and_least_squares_no_bounded_slope(case):
+    """Refused with the reason and with the algorithm to use instead."""
     name, params = case
     if "gradient" in ALGORITHMS[name].mechanisms:
         assert ALGORITHMS[name].data == "gradient"
         return
     problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
+    options = {"budget": rd.Budget(1.0, 1e-5), "activations": 3, **params.options}
     with pytest.raises(rd.errors.PrivacyError, match=f"argmin.*{ALGORITHMS[name].instead}"):
-        rd.solve(problem, rd.ring(6), name, budget=rd.Budget(1.0, 1e-5), activations=3, **params.options)
+        rd.solve(problem, rd.ring(6), name, "gradient", **options)
+    with pytest.raises(rd.errors.PrivacyError, match=f"logistic.*{ALGORITHMS[name].instead}"):
+        rd.solve(problem, rd.ring(6), name, **options)
     assert "gradient" in ALGORITHMS[ALGORITHMS[name].instead].mechanisms
 
 

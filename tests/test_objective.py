@@ -268,7 +268,8 @@ def first_residuals(name, problem, result):
 def test_what_was_sent_has_the_noise_that_the_ledger_says(name):
     """e recovered from the transcript has Gamma(5) lengths at the charged scale, and not at two thirds of it."""
     problem, lengths = toy(), []
-    options = {"budget": BUDGET, "activations": 2, "walk": "cyclic", "trace": False, "reference": False}
+    options = {"budget": BUDGET, "activations": 2, "walk": "cyclic", "steps": "paper"}
+    options |= {"trace": False, "reference": False}
     for seed in range(25):
         result = rd.solve(problem, rd.ring(4), name, seed=seed, **options)
         scale = {release.agent: release.scale for release in result.ledger if release.activation == 1}
@@ -338,7 +339,8 @@ def test_the_curvature_charged_is_the_penalty_that_ran():
 
 
 def test_an_agents_own_limit_holds():
-    result = rd.solve(toy(), rd.ring(4), "d-admm", budget=BUDGET, limits={1: 3.0}, activations=2)
+    options = {"activations": 2, "steps": "paper", "trace": False, "reference": False}
+    result = rd.solve(toy(), rd.ring(4), "d-admm", budget=BUDGET, limits={1: 3.0}, **options)
     each = [result.ledger.epsilon_of(i, BUDGET.delta) for i in range(4)]
     assert each == pytest.approx([6.0, 3.0, 6.0, 6.0], abs=1e-6) and each[1] <= 3.0
 

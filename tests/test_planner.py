@@ -19,6 +19,7 @@ SOUND = sorted(name for name, method in ALGORITHMS.items() if "gradient" in meth
 FACTS = rd.public_facts([300, 400, 350, 500], features=20, record_norm=1.0, l2=0.05)
 # One candidate and few activations: what does not depend on tuning need not wait for it.
 QUICK = {"activations": 4, "steps": "paper", "walk": "cyclic"}
+UNMEASURED = {"trace": False, "reference": False}
 
 
 def kernel_of(name, steady=True):
@@ -118,6 +119,12 @@ def quick():
     return rd.plan(FACTS, rd.ring(4), BUDGET, **QUICK)
 
 
+@pytest.fixture(scope="module")
+def chosen():
+    """Everything left to the planner."""
+    return rd.plan(FACTS, rd.ring(4), BUDGET, walk="cyclic")
+
+
 def test_a_plans_noise_is_what_its_scales_do_and_equals_the_closed_form_of_the_best_spread(quick):
     """(3) with the plan's own scales, (4) with the sum of roots, and the outlook: three ways to one number."""
     model = guess(FACTS)
@@ -134,12 +141,11 @@ def test_a_plans_noise_is_what_its_scales_do_and_equals_the_closed_form_of_the_b
     assert quick.predicted == look.bias[0] + look.noise[0]
 
 
-def test_each_agents_shares_add_up_to_one(quick):
-    assert quick.outlook.shares.sum(axis=0) == pytest.approx(np.ones(4), rel=1e-12)
-    assert (quick.outlook.shares > 0).all()
-    chosen = rd.plan(FACTS, rd.ring(4), BUDGET, walk="cyclic")
-    assert chosen.outlook.shares.shape == chosen.scales.shape == (chosen.activations, 4)
-    assert chosen.outlook.shares.sum(axis=0) == pytest.approx(np.ones(4), rel=1e-12)
+def test_each_agents_shares_add_up_to_one(quick, chosen):
+    for plan in (quick, chosen):
+        shares = plan.outlook.shares
+        assert shares.shape == plan.scales.shape == (plan.activations, 4)
+        assert shares.sum(axis=0) == pytest.approx(np.ones(4), rel=1e-12) and (shares > 0).all()
 
 
 @pytest.mark.parametrize("ratio", [0.7, 1.0, 1.3, 2.0])
@@ -172,7 +178,7 @@ def test_a_plan_spends_the_budget_and_no_more(name):
 def test_more_budget_and_more_records_predict_less_error():
     def predicted(epsilon, records):
         facts = rd.public_facts([records] * 4, features=20, record_norm=1.0, l2=0.05)
-        return rd.plan(facts, rd.ring(4), rd.Budget(epsilon, 1e-5), walk="cyclic").predicted
+        return rd.plan(facts, rd.ring(4), rd.Budget(epsilon, 1e-5), algorithm="nids").predicted
 
     by_epsilon = [predicted(epsilon, 400) for epsilon in (0.1, 0.5, 1.0, 4.0, 20.0)]
     by_records = [predicted(1.0, records) for records in (50, 200, 400, 2000, 20_000)]
@@ -180,9 +186,8 @@ def test_more_budget_and_more_records_predict_less_error():
         assert (np.diff(curve) < 0).all() and min(curve) > 0
 
 
-def test_the_chosen_number_of_activations_is_the_best_of_the_curve():
-    plan = rd.plan(FACTS, rd.ring(4), BUDGET, walk="cyclic")
-    look = plan.outlook
+def test_the_chosen_number_of_activations_is_the_best_of_the_curve(chosen):
+    plan, look = chosen, chosen.outlook
     assert look.activations[look.chosen] == plan.activations
     assert look.predicted == look.total.min() == plan.predicted
     fixed = rd.plan(FACTS, rd.ring(4), BUDGET, walk="cyclic", activations=plan.activations)
@@ -259,7 +264,7 @@ def test_a_plan_does_not_depend_on_the_records(name):
 def test_solve_follows_the_plan():
     problem = toy(record_norm=1.0)
     plan = rd.plan(problem, rd.ring(3), BUDGET, activations=5, seed=3)
-    result = rd.solve(problem, rd.ring(3), budget=BUDGET, activations=5, seed=3)
+    result = rd.solve(problem, rd.ring(3), budget=BUDGET, activations=5, seed=3, **UNMEASURED)
     assert result.activations == plan.activations and result.ledger == plan.ledger
     assert result.messages == plan.summary()["messages"] and result.epsilon == plan.epsilon
     assert all(np.array_equal(a, b) for a, b in zip(result.steps, plan.steps, strict=True))
@@ -293,7 +298,8 @@ def test_an_agents_own_limit_makes_its_noise_larger_and_leaves_the_others_alone(
 
 
 def test_a_run_keeps_each_agents_limit():
-    result = rd.solve(toy(record_norm=1.0), rd.ring(3), budget=BUDGET, limits={0: 0.5, 1: 0.1}, activations=3)
+    options = {"limits": {0: 0.5, 1: 0.1}, **QUICK, **UNMEASURED}
+    result = rd.solve(toy(record_norm=1.0), rd.ring(3), budget=BUDGET, **options)
     each = [result.ledger.epsilon_of(i, BUDGET.delta) for i in range(3)]
     assert each == pytest.approx([0.5, 0.1, 1.0], abs=1e-6)
     assert each[0] <= 0.5 and each[1] <= 0.1 and each[2] <= 1.0
@@ -364,9 +370,8 @@ def test_a_prior_that_does_not_fit_is_refused():
 
 def test_a_saved_run_with_prior_and_limits_repeats_bit_for_bit(tmp_path):
     problem, public = toy(record_norm=1.0), toy(seed=7, record_norm=1.0)
-    result = rd.solve(
-        problem, rd.ring(3), budget=BUDGET, prior=public, limits={1: 0.5}, activations=4, walk="cyclic", seed=2
-    )
+    options = {"prior": public, "limits": {1: 0.5}, "seed": 2, **QUICK, **UNMEASURED}
+    result = rd.solve(problem, rd.ring(3), budget=BUDGET, **options)
     folder = result.save(tmp_path / "run")
     again = rd.rerun(folder, problem=problem)
     assert again.x.tobytes() == result.x.tobytes() and again.ledger == result.ledger

@@ -69,6 +69,7 @@ def open_door(
 ) -> Setting:
     """All that a step may use: the doors and the prox, nothing else of the problem. `exact` opens the exact door."""
     agents = silos.size.shape[0]
+    ridge = 0.0 if terms.free else terms.l2  # what it adds to the least curvature: nothing along a free intercept
 
     def privatise(value: Array, scale: Array, key: PRNGKeyArray) -> Array:
         # clip and noise belong together: without a clip there is nothing to protect, and no draw to pay for
@@ -102,7 +103,7 @@ def open_door(
         def slope(x: Array) -> Array:
             return silos.gradient(i, x, None) + terms.ridge_gradient(x) + p + kappa * (x - v)
 
-        return _accelerate(slope, terms.prox if with_r else None, v, L + kappa, terms.l2 + kappa)
+        return _accelerate(slope, terms.prox if with_r else None, v, L + kappa, ridge + kappa)
 
     def argmins(
         p: Float[Array, "agents dim"],
@@ -118,11 +119,11 @@ def open_door(
             return spectra.solve(slice(None), p, kappa, v)
 
         def slope(xs: Array) -> Array:
-            ridge = jax.vmap(terms.ridge_gradient)(xs)
-            return silos.gradients(xs, None) + ridge + p + kappa[:, None] * (xs - v)
+            own = jax.vmap(terms.ridge_gradient)(xs)
+            return silos.gradients(xs, None) + own + p + kappa[:, None] * (xs - v)
 
         prox = jax.vmap(terms.prox) if with_r else None
-        return _accelerate(slope, prox, v, L + kappa, terms.l2 + kappa)
+        return _accelerate(slope, prox, v, L + kappa, ridge + kappa)
 
     when = _both if batched else jax.lax.cond
     return Setting(agents, gradient, gradients, argmin, argmins, terms.prox, when, network, variant)

@@ -26,6 +26,7 @@ from relaydp.algorithm import (
 )
 from relaydp.algorithm.base import OBJECTIVE
 from relaydp.algorithm.outlook import MARGIN
+from relaydp.engine.door import INNER_STEPS
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.graph import WALKS, Graph, Rounds, Route, check_size, rounds, route
 from relaydp.privacy import (
@@ -40,6 +41,7 @@ from relaydp.problem import Facts, Problem
 
 Limits = Sequence[float] | Mapping[int, float] | None  # epsilon of agents that allow less than the budget
 MECHANISMS = ("gradient", "objective", "published")
+STEPS_PER_ROOT = 36.0  # inner steps to rounding, over the root of the condition number
 SOUND = ("gradient", "objective")
 AUTO = "auto"
 
@@ -296,13 +298,16 @@ def make_plan(
         scales, sensitivity, ledger, pure = _price_objective(wanted.objective, facts, chosen, graph, T)
     elif wanted is not None:
         scales, sensitivity, ledger = _price_gradient(wanted.rho, facts, T, ratio, outlook)
-    elif where == OBJECTIVE:
+    elif where == OBJECTIVE and noise is None:
         assert budget is not None and method.curvature is not None
         price = "zhang-zhu" if method.takes_r else "zhang-khalili-liu"
         K = float(facts.smoothness.max()) - facts.modulus
         even = np.full(facts.agents, budget.epsilon)
         noise_in = ObjectiveNoise(even, budget.delta, facts.clip, K, facts.modulus, method.curvature, price)
         scales, sensitivity, ledger, pure = _price_objective(noise_in, facts, chosen, graph, T)
+    elif where == OBJECTIVE:  # noise by hand, as long as the user says: it is priced by nobody
+        scales, _, _ = _price_published(None, noise, facts, method, chosen, graph, T, ratio)
+        sensitivity, ledger = 2.0 * facts.clip / facts.sizes, None
     elif kind == "published":
         scales, sensitivity, ledger = _price_published(budget, noise, facts, method, chosen, graph, T, ratio)
     else:
@@ -330,6 +335,11 @@ def make_plan(
     if ledger is not None:
         plan.charge(ledger)  # refuses a plan beyond the budget before anything is computed
     return plan
+
+
+def check_seed(seed: object) -> None:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise InputError(f"seed={seed!r}; needed a whole number, 0 or more.")
 
 
 def _check_count(activations: int | None) -> None:
@@ -360,6 +370,8 @@ def agent_epsilons(budget: Budget, limits: Limits, agents: int) -> list[float]:
     for agent, epsilon in own.items():
         if not (isinstance(agent, int | np.integer) and 0 <= agent < agents):
             raise PrivacyError(f"limits name agent {agent!r}; the agents are numbered 0 to {agents - 1}.")
+        if not epsilon > 0:
+            raise PrivacyError(f"agent {agent}'s limit is epsilon {epsilon}; needed a number above 0.")
         if not epsilon <= budget.epsilon:
             raise PrivacyError(
                 f"agent {agent}'s limit is epsilon {epsilon}, above the budget's {budget.epsilon:g}; needed no more. "
@@ -416,6 +428,13 @@ def _price_objective(
     """Noise scales and epsilon_0 (activations, agents), sensitivities (agents,), and an empty ledger with limits."""
     pure = noise.shares(T)
     scales = noise.scales(facts, steps, graph, T)
+    kappa = noise.curvature(steps, graph, T)
+    condition = float(((facts.smoothness + kappa) / (noise.modulus + kappa)).max())
+    if STEPS_PER_ROOT * math.sqrt(condition) > INNER_STEPS:
+        raise PrivacyError(
+            f"the argmin has condition number {condition:.3g}, too large to be solved exactly in {INNER_STEPS} steps; "
+            "objective perturbation covers exact minimisers only. Raise l2 or the penalty."
+        )
     if not np.isfinite(scales).all():
         t, i = np.argwhere(~np.isfinite(scales))[0]
         raise PrivacyError(
@@ -440,8 +459,8 @@ def _price_published(
     R^(t-1); for RECAL's D = 4 alpha beta c that is theorem 4. One s_1 for all agents, as the largest D wants it.
     """
     agents, R = facts.agents, 1.0 if ratio is None else ratio
-    assert method.claim is not None
-    sensitivity = np.asarray(method.claim(facts, steps, graph), dtype=np.float64)
+    one = method.claim(facts, steps, graph) if method.claim is not None else np.zeros(agents)
+    sensitivity = np.asarray(one, dtype=np.float64)
     if noise is None:
         assert budget is not None
         shares = geometric(budget.rho_paper, T, R)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from relaydp.algorithm import Directions
-from relaydp.engine.plan import Limits, Plan, make_plan
+from relaydp.engine.plan import Limits, Plan, check_seed, make_plan
 from relaydp.errors import PrivacyError
 from relaydp.graph import Graph
 from relaydp.privacy import Budget
@@ -49,7 +49,8 @@ def plan(
     """
     if not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
-    walk_key, _ = jax.random.split(jax.random.key(seed))
+    check_seed(seed)
+    walk_key, _ = jax.random.split(jax.random.key(int(seed)))
     return make_plan(
         problem,
         graph,

@@ -12,7 +12,7 @@ import numpy as np
 
 from relaydp.algorithm import Directions
 from relaydp.engine.loop import Outcome, run
-from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan
+from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, check_seed, make_plan
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError
@@ -78,8 +78,7 @@ def solve(
     began = time.perf_counter()
     if budget is not None and not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise InputError(f"seed={seed!r}; needed a whole number, 0 or more.")
+    check_seed(seed)
     walk_key, noise_key = jax.random.split(jax.random.key(int(seed)))
     plan = make_plan(
         problem,

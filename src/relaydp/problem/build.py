@@ -355,8 +355,10 @@ def public_facts(
     counts = np.asarray(sizes)
     if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu" or (counts < 1).any():
         raise InputError(f"sizes={sizes!r}; needed one whole number an agent, 1 or more: how many records it has.")
-    if not (isinstance(features, int | np.integer) and features >= 1):
-        raise InputError(f"features={features!r}; needed a whole number, 1 or more.")
+    for name, value, least in (("features", features, 1), ("classes", classes, 2)):
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            raise InputError(f"{name}={value!r}; needed a whole number, {least} or more.")
+    _positive("threshold", threshold)
     kinds: dict[str, Callable[[], LinearLoss]] = {
         "logistic": lambda: LOGISTIC,
         "least-squares": lambda: LEAST_SQUARES,
@@ -367,8 +369,9 @@ def public_facts(
     bound = check_record_norm(record_norm) or float(np.sqrt(features))
     bound = float(np.hypot(bound, 1.0)) if intercept else bound
     most = chosen.slope * bound if np.isfinite(chosen.slope) else None
-    if most is None and label_bound is not None:
-        most = label_bound * bound
+    reach = _positive("label_bound", label_bound)
+    if most is None and reach is not None:
+        most = reach * bound
     limit = _positive("clip", clip) or most
     if limit is None:
         raise PrivacyError(f"the {loss} loss has no bounded gradient, and a private run needs one. Pass clip=.")
