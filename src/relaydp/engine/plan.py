@@ -371,7 +371,7 @@ def agent_epsilons(budget: Budget, limits: Limits, agents: int) -> list[float]:
         if not (isinstance(agent, int | np.integer) and 0 <= agent < agents):
             raise PrivacyError(f"limits name agent {agent!r}; the agents are numbered 0 to {agents - 1}.")
         if not epsilon > 0:
-            raise PrivacyError(f"agent {agent}'s limit is epsilon {epsilon}; needed a number above 0.")
+            raise PrivacyError(f"agent {agent}'s limit is epsilon {epsilon}; needed a finite number above 0.")
         if not epsilon <= budget.epsilon:
             raise PrivacyError(
                 f"agent {agent}'s limit is epsilon {epsilon}, above the budget's {budget.epsilon:g}; needed no more. "

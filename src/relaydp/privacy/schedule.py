@@ -69,6 +69,11 @@ def _share(rho: float, weights: NDArray[np.float64]) -> NDArray[np.float64]:
     # Rounding leaves a last digit or two; the largest part (the latest of equals) takes it up.
     largest = parts.size - 1 - int(np.argmax(parts[::-1]))
     parts[largest] += math.fsum([rho, *(-parts)])
+    if math.fsum(parts) != rho:  # half of its last digit is left: a smaller part has a finer one
+        left = math.fsum([rho, *(-parts)])
+        finer = np.flatnonzero((np.spacing(parts) <= abs(left)) & (parts > 2 * abs(left)))
+        if finer.size:
+            parts[finer[np.argmax(parts[finer])]] += left
     return parts
 
 
