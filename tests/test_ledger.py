@@ -23,7 +23,7 @@ from relaydp.privacy import (
     geometric,
     verify,
 )
-from relaydp.privacy.ledger import _digest, _read
+from relaydp.privacy.ledger import _digest, read_saved
 
 KINDS = {
     "gaussian": {},
@@ -317,7 +317,7 @@ def test_a_tampered_file_does_not_hold(name, version):
     found = verify(saved, 1e-5)
     assert not found.holds and found.epsilon is None
     if version == 2 and not name.startswith("not a"):  # the columns alone give it away
-        saved["digest"] = _digest(_read(saved)[0].limit, _read(saved)[1])
+        saved["digest"] = _digest(read_saved(saved)[0].limit, read_saved(saved)[1])
         assert not verify(saved, 1e-5).holds
     if name not in ("neighbours swapped", "reversed"):
         with pytest.raises(PrivacyError):
@@ -446,7 +446,7 @@ def test_verify_catches_every_edit(folder, name):
 def test_a_new_digest_still_does_not_fit_the_summary(folder, name):
     saved = planned(agents=1).to_json()
     SEALED[name](saved)
-    saved["digest"] = _digest(_read(saved)[0].limit, _read(saved)[1])
+    saved["digest"] = _digest(read_saved(saved)[0].limit, read_saved(saved)[1])
     write(folder / "ledger.json", saved)
     done = call("verify", folder)
     assert done.exit_code == 1 and "summary.json says epsilon 1" in done.stderr

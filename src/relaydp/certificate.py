@@ -44,7 +44,7 @@ def make_certificate(result: Any) -> dict[str, Any]:
     spending = []
     if ledger is not None and delta is not None:
         for agent, (cost, _) in enumerate(ledger.by_agent(delta)):
-            epsilon = _finite(cost) if result.private else None
+            epsilon = plain(cost) if result.private else None
             releases, rho = int(ledger.counts[agent]), float(ledger.spent(agent))
             spending.append({"agent": agent, "releases": releases, "rho": rho, "epsilon": epsilon})
     return {
@@ -52,10 +52,10 @@ def make_certificate(result: Any) -> dict[str, Any]:
         "version": VERSION,
         "private": result.private,
         "promise": result.guarantee,
-        "epsilon": _finite(result.epsilon),
-        "epsilon_paper": _finite(result.epsilon_paper),
+        "epsilon": plain(result.epsilon),
+        "epsilon_paper": plain(result.epsilon_paper),
         "delta": delta,
-        "rho": _finite(result.rho),
+        "rho": plain(result.rho),
         "account": ledger.account(delta) if result.private and ledger is not None else None,
         "status": result.status,
         "agents": spending,
@@ -80,5 +80,6 @@ def make_certificate(result: Any) -> dict[str, Any]:
     }
 
 
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+def plain(value: float | None) -> float | None:
+    """A number JSON can hold: NaN and infinity become null."""
+    return None if value is None or not math.isfinite(value) else float(value)

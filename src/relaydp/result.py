@@ -33,9 +33,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from relaydp.certificate import make_certificate
+from relaydp.certificate import make_certificate, plain
 from relaydp.errors import InputError
-from relaydp.privacy import Budget, Ledger
+from relaydp.privacy import SOUND, Budget, Ledger
 from relaydp.problem import Reference
 
 
@@ -130,7 +130,7 @@ class Result:
     @property
     def private(self) -> bool:
         """Whether a guarantee stands behind this run. The published mechanism's does not (docs/privacy.md)."""
-        return self.mechanism in ("gradient", "objective")
+        return self.mechanism in SOUND
 
     @property
     def delta(self) -> float | None:
@@ -244,11 +244,6 @@ class Result:
     def __repr__(self) -> str:
         cost = f"epsilon={self.epsilon:.4g}" if self.private else "no guarantee"
         return f"Result({self.algorithm}, {self.status}, {cost}, plf={self.plf}, messages={self.messages})"
-
-
-def plain(value: float | None) -> float | None:
-    """A number JSON can hold: NaN and infinity become null."""
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _number(value: float | None) -> float:

@@ -111,19 +111,27 @@ def star_penalty(facts: Facts, graph: Graph) -> float:
     return math.sqrt(L * max(facts.modulus, CONDITION * L))
 
 
-def _menu(middle: Callable[[Facts, Graph], float]) -> Menu:
-    """Star and ring differ in the penalty about which the grid lies."""
+def _grid(facts: Facts, middle: float) -> list[HuangSteps]:
+    shares = (0.8, 0.6, 0.95, 0.4, 0.2, 0.1, 0.05, 0.02, 0.005)  # of the limit; the small ones are for noise
+    rows = product(decay=(STEADY, 1.0), penalty=outward(0.8 * middle, 10.0, 15), stepsize=shares)
+    return [HuangSteps(**row | {"stepsize": row["stepsize"] * _limit(facts, row["decay"])}) for row in rows]
 
-    def paper_steps(facts: Facts, graph: Graph) -> HuangSteps:
-        """The paper's 1/sqrt(k), from 2/L down."""
-        return HuangSteps(middle(facts, graph), _limit(facts, 0.0), 1.0)  # type: ignore[arg-type]
 
-    def grid(facts: Facts, graph: Graph) -> list[HuangSteps]:
-        shares = (0.8, 0.6, 0.95, 0.4, 0.2, 0.1, 0.05, 0.02, 0.005)  # of the limit; the small ones are for noise
-        rows = product(decay=(STEADY, 1.0), penalty=outward(0.8 * middle(facts, graph), 10.0, 15), stepsize=shares)
-        return [HuangSteps(**row | {"stepsize": row["stepsize"] * _limit(facts, row["decay"])}) for row in rows]
+def star_grid(facts: Facts, graph: Graph) -> list[HuangSteps]:
+    return _grid(facts, star_penalty(facts, graph))
 
-    return Menu(HuangSteps, paper_steps, grid, check)
+
+def ring_grid(facts: Facts, graph: Graph) -> list[HuangSteps]:
+    return _grid(facts, balanced_penalty(facts, graph))
+
+
+def _paper(middle: Callable[[Facts, Graph], float]) -> Callable[[Facts, Graph], HuangSteps]:
+    """The paper's 1/sqrt(k), from 2/L down."""
+    return lambda facts, graph: HuangSteps(middle(facts, graph), _limit(facts, 0.0), 1.0)  # type: ignore[arg-type]
+
+
+STAR_MENU = Menu(HuangSteps, _paper(star_penalty), star_grid, check)
+RING_MENU = Menu(HuangSteps, _paper(balanced_penalty), ring_grid, check)
 
 
 def star_claim(facts: Facts, steps: HuangSteps, graph: Graph) -> np.ndarray:
@@ -143,7 +151,7 @@ HUANG_STAR = Algorithm(
     init=star_init,
     step=star_step,
     answer=star_answer,
-    choose_steps=chooser(Kernel("rounds", star_init, star_step, star_answer, steady=False), _menu(star_penalty)),
+    choose_steps=chooser(Kernel("rounds", star_init, star_step, star_answer, steady=False), STAR_MENU),
     mechanisms=("gradient", "published"),
     links="star",
     claim=star_claim,
@@ -156,7 +164,7 @@ HUANG_RING = Algorithm(
     init=init,
     step=ring_step,
     answer=answer,
-    choose_steps=chooser(Kernel("rounds", init, ring_step, answer, NEEDS, steady=False), _menu(balanced_penalty)),
+    choose_steps=chooser(Kernel("rounds", init, ring_step, answer, NEEDS, steady=False), RING_MENU),
     mechanisms=("gradient", "published"),
     links="neighbours",
     paper_factor=2,

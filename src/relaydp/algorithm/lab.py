@@ -171,11 +171,16 @@ def _profiles(agents: int, condition: float) -> tuple[np.ndarray, np.ndarray]:
     return curvature, draw.normal(size=curvature.shape)
 
 
+def condition_of(facts: Facts) -> float:
+    """mu/L, or the least share of L that counts."""
+    L = float(facts.smoothness.max())
+    return max(facts.modulus / L, CONDITION) if L > 0 else 1.0
+
+
 def find_steps(kernel: Kernel, candidates: Any, facts: Facts, graph: Graph, walk: str, activations: int) -> int:
     """Which of `candidates` (steps stacked along a first axis) leaves the least worst-case error."""
     L = float(facts.smoothness.max())
-    condition = max(facts.modulus / L, CONDITION) if L > 0 else 1.0
-    return _least_error(kernel, Frozen(candidates), graph, walk, activations, L, round(condition, 12))
+    return _least_error(kernel, Frozen(candidates), graph, walk, activations, L, round(condition_of(facts), 12))
 
 
 @lru_cache(maxsize=64)

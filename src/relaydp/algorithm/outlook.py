@@ -27,8 +27,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Turn
-from relaydp.algorithm.lab import CONDITION, HOPS, Columns, Frozen, Kernel, make_setting, make_turns
+from relaydp.algorithm.lab import CONDITION, HOPS, Columns, Frozen, Kernel, condition_of, make_setting, make_turns
 from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of
+from relaydp.privacy import MARGIN
 from relaydp.privacy.objective import bend, objective_scale, pure_share
 from relaydp.problem import Facts, Problem, minimise
 
@@ -38,7 +39,6 @@ BINS = 12  # curvatures simulated; every direction counts with the nearest one
 SIGNAL, SIGNAL_DECAY = 0.25, 1.6  # the guessed gradient: its norm over c, and its squares against curvature's share
 SPREAD = 0.5  # how far agents' own optima lie from the common one, relative to it
 TOGETHER = 64  # candidates in one batch: what a backward pass keeps in memory
-MARGIN = 1e-11  # of a budget left unspent, so that rounding never carries epsilon past it
 LEAST_SHARE = 1e-3  # of an agent's mean share: noise that the end does not feel still needs a finite scale
 
 
@@ -143,12 +143,6 @@ def directions_of(problem: Problem) -> Directions:
     hessian = np.asarray(jax.lax.map(column, jnp.eye(problem.dim), batch_size=64))
     h, vectors = np.linalg.eigh((hessian + hessian.T) / 2.0)
     return binned(np.maximum(h, max(problem.l2, CONDITION * h[-1])), (vectors.T @ x) ** 2)
-
-
-def condition_of(facts: Facts) -> float:
-    """mu/L, or the least share of L that counts."""
-    L = float(facts.smoothness.max())
-    return max(facts.modulus / L, CONDITION) if L > 0 else 1.0
 
 
 def look_ahead(

@@ -14,6 +14,7 @@ an attack searches for them too, relaxed: one row a record, every entry free to 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -29,14 +30,14 @@ Params = dict[str, Array]
 LossName = Literal["least-squares", "logistic", "softmax"]
 
 
-class Model:
+class Model(ABC):
     """What the models have in common: the loss is a mean over the batch, and its gradient is what is shared."""
 
     loss: LossName
 
+    @abstractmethod
     def logits(self, params: Params, images: Array) -> Float[Array, "batch outputs"]:
         """Scores z, one row a record."""
-        raise NotImplementedError
 
     @partial(jax.jit, static_argnums=0)
     def gradient(self, params: Params, images: Array, labels: Array) -> Params:

@@ -23,13 +23,13 @@ from relaydp.algorithm import find_algorithm
 from relaydp.auditing.bounds import epsilon_limit, mu_limit
 from relaydp.auditing.canary import built_in, neighbours
 from relaydp.auditing.trial import Evidence, collect
+from relaydp.certificate import plain
 from relaydp.engine.plan import MECHANISMS, Plan, make_plan
 from relaydp.engine.progress import Progress, shown
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.graph import Graph, ring
 from relaydp.privacy import Budget, epsilon_exact
 from relaydp.problem import Problem
-from relaydp.result import plain
 
 ACTIVATIONS = 6  # releases an agent: enough to see them compose, few enough for many runs
 HELD_OUT = 0.25  # of the runs: fits the learnt score and chooses thresholds

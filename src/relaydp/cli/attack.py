@@ -285,7 +285,7 @@ class Row:
     curve: list[float] = field(default_factory=list)  # median MSE after each of a search's snapshots
 
     def summary(self) -> dict[str, Any]:
-        from relaydp.result import plain
+        from relaydp.certificate import plain
 
         result, exposure = self.target.result, self.exposure
         middle = {name: plain(_median(getattr(self, name))) for name in ("mse", "psnr", "ssim")}

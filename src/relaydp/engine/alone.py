@@ -17,10 +17,10 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.algorithm.lab import DEFAULT_ACTIVATIONS
-from relaydp.algorithm.outlook import LONGEST, MARGIN, Directions, guess
+from relaydp.algorithm.outlook import LONGEST, Directions, guess
 from relaydp.engine.door import open_door
 from relaydp.engine.plan import as_prior
-from relaydp.privacy import Budget, Ledger, gaussian_scale
+from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale
 from relaydp.problem import Facts, Problem, Silos
 from relaydp.problem.problem import Terms
 

@@ -25,24 +25,16 @@ from relaydp.algorithm import (
     find_algorithm,
 )
 from relaydp.algorithm.base import OBJECTIVE
-from relaydp.algorithm.outlook import MARGIN
-from relaydp.engine.door import INNER_STEPS
+from relaydp.certificate import plain
+from relaydp.engine.price import objective_noise, price_gradient, price_objective, price_published
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.graph import WALKS, Graph, Rounds, Route, check_size, rounds, route
-from relaydp.privacy import (
-    Budget,
-    Ledger,
-    gaussian_scale,
-    geometric,
-    published_scales,
-    rho_for,
-)
+from relaydp.privacy import SOUND, Budget, Ledger, rho_for
+from relaydp.privacy.ledger import TOLERANCE
 from relaydp.problem import Facts, Problem
 
 Limits = Sequence[float] | Mapping[int, float] | None  # epsilon of agents that allow less than the budget
 MECHANISMS = ("gradient", "objective", "published")
-STEPS_PER_ROOT = 36.0  # inner steps to rounding, over the root of the condition number
-SOUND = ("gradient", "objective")
 AUTO = "auto"
 
 
@@ -117,8 +109,8 @@ class Plan:
             "algorithm": self.algorithm.name,
             "mechanism": self.mechanism,
             "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
-            "epsilon": self.epsilon if math.isfinite(self.epsilon) else None,
-            "epsilon_paper": self.epsilon_paper if math.isfinite(self.epsilon_paper) else None,
+            "epsilon": plain(self.epsilon),
+            "epsilon_paper": plain(self.epsilon_paper),
             "activations": self.activations,
             "hops": len(self.route),
             "messages": int(self.tally.messages[-1]),
@@ -290,26 +282,26 @@ def make_plan(
         wanted = Noise(rho, ratio, as_prior(prior, facts))
         if kind == "objective":
             assert isinstance(problem, Problem)
-            wanted = wanted._replace(objective=_objective(problem, method, epsilons, budget.delta, ratio))
+            wanted = wanted._replace(objective=objective_noise(problem, method, epsilons, budget.delta, ratio))
     chosen, T, outlook = method.choose_steps(steps, facts, graph, path, activations, wanted)
     way = lay_out(method, chosen, T, graph, walk, key, start, public)
     pure = None
     if wanted is not None and wanted.objective is not None:
-        scales, sensitivity, ledger, pure = _price_objective(wanted.objective, facts, chosen, graph, T)
+        scales, sensitivity, ledger, pure = price_objective(wanted.objective, facts, chosen, graph, T)
     elif wanted is not None:
-        scales, sensitivity, ledger = _price_gradient(wanted.rho, facts, T, ratio, outlook)
+        scales, sensitivity, ledger = price_gradient(wanted.rho, facts, T, ratio, outlook)
     elif where == OBJECTIVE and noise is None:
         assert budget is not None and method.curvature is not None
         price = "zhang-zhu" if method.takes_r else "zhang-khalili-liu"
         K = float(facts.smoothness.max()) - facts.modulus
         even = np.full(facts.agents, budget.epsilon)
         noise_in = ObjectiveNoise(even, budget.delta, facts.clip, K, facts.modulus, method.curvature, price)
-        scales, sensitivity, ledger, pure = _price_objective(noise_in, facts, chosen, graph, T)
+        scales, sensitivity, ledger, pure = price_objective(noise_in, facts, chosen, graph, T)
     elif where == OBJECTIVE:  # noise by hand, as long as the user says: it is priced by nobody
-        scales, _, _ = _price_published(None, noise, facts, method, chosen, graph, T, ratio)
+        scales, _, _ = price_published(None, noise, facts, method, chosen, graph, T, ratio)
         sensitivity, ledger = 2.0 * facts.clip / facts.sizes, None
     elif kind == "published":
-        scales, sensitivity, ledger = _price_published(budget, noise, facts, method, chosen, graph, T, ratio)
+        scales, sensitivity, ledger = price_published(budget, noise, facts, method, chosen, graph, T, ratio)
     else:
         scales, sensitivity, ledger = np.zeros((T, facts.agents)), np.zeros(facts.agents), None
     plan = Plan(
@@ -334,7 +326,16 @@ def make_plan(
     )
     if ledger is not None:
         plan.charge(ledger)  # refuses a plan beyond the budget before anything is computed
+        if plan.private and budget is not None:
+            _check_promise(ledger, agent_epsilons(budget, limits, facts.agents), budget.delta)
     return plan
+
+
+def _check_promise(ledger: Ledger, epsilons: list[float], delta: float) -> None:
+    """What the ledger will have spent, against what was promised: once more, and not in rho."""
+    for agent, ((spent, _), allowed) in enumerate(zip(ledger.by_agent(delta), epsilons, strict=True)):
+        if not spent <= allowed * (1.0 + TOLERANCE):
+            raise PrivacyError(f"agent {agent} would spend epsilon {spent:.6g} of {allowed:.6g}: this plan is refused.")
 
 
 def check_seed(seed: object) -> None:
@@ -393,84 +394,3 @@ def as_prior(prior: Problem | Directions | None, facts: Facts) -> Directions | N
     if not known:
         known.append(directions_of(prior))
     return known[0]
-
-
-def _price_gradient(
-    rho: np.ndarray, facts: Facts, T: int, ratio: float | None, outlook: Outlook | None
-) -> tuple[np.ndarray, np.ndarray, Ledger]:
-    """Noise scales (activations, agents), sensitivities (agents,), and an empty ledger with the limits."""
-    sensitivity = 2.0 * facts.clip / facts.sizes
-    if ratio is None and outlook is not None:
-        parts = outlook.shares
-    else:
-        parts = np.tile(geometric(1.0, T, 1.0 if ratio is None else ratio)[:, None], (1, facts.agents))
-    scales = gaussian_scale(sensitivity[None, :], rho[None, :] * (1.0 - MARGIN) * parts)
-    return scales, sensitivity, Ledger(facts.agents, rho)
-
-
-def _objective(
-    problem: Problem, method: Algorithm, epsilons: np.ndarray, delta: float, ratio: float | None
-) -> ObjectiveNoise:
-    """What noise in the objective rests on, from public bounds."""
-    if ratio is not None:
-        raise InputError(f"ratio={ratio:g} shapes Gaussian noise; objective perturbation spends evenly. Leave it out.")
-    assert method.curvature is not None
-    try:
-        bounds = problem.objective_bounds()
-    except PrivacyError as error:
-        raise PrivacyError(f"{error} Use {method.instead!r}, whose gradients can be made private.") from error
-    return ObjectiveNoise(epsilons, delta, *bounds, method.curvature)
-
-
-def _price_objective(
-    noise: ObjectiveNoise, facts: Facts, steps: Any, graph: Graph, T: int
-) -> tuple[np.ndarray, np.ndarray, Ledger, np.ndarray]:
-    """Noise scales and epsilon_0 (activations, agents), sensitivities (agents,), and an empty ledger with limits."""
-    pure = noise.shares(T)
-    scales = noise.scales(facts, steps, graph, T)
-    kappa = noise.curvature(steps, graph, T)
-    condition = float(((facts.smoothness + kappa) / (noise.modulus + kappa)).max())
-    if STEPS_PER_ROOT * math.sqrt(condition) > INNER_STEPS:
-        raise PrivacyError(
-            f"the argmin has condition number {condition:.3g}, too large to be solved exactly in {INNER_STEPS} steps; "
-            "objective perturbation covers exact minimisers only. Raise l2 or the penalty."
-        )
-    if not np.isfinite(scales).all():
-        t, i = np.argwhere(~np.isfinite(scales))[0]
-        raise PrivacyError(
-            f"agent {i}'s minimiser number {t + 1} bends too much with a record for epsilon {pure[t, i]:.3g}: no noise "
-            "in the objective is enough. Raise l2 or the penalty, ask for fewer activations, or raise the budget."
-        )
-    sensitivity = 2.0 * noise.slope / facts.sizes
-    return scales, sensitivity, Ledger(facts.agents, (pure**2 / 2.0).sum(axis=0) * (1.0 + 1e-12)), pure
-
-
-def _price_published(
-    budget: Budget | None,
-    noise: float | None,
-    facts: Facts,
-    method: Algorithm,
-    steps: Any,
-    graph: Graph,
-    T: int,
-    ratio: float | None,
-) -> tuple[np.ndarray, np.ndarray, Ledger | None]:
-    """The same by the paper's own account: rho_t = D^2 / (2 s_t^2) with its one-step sensitivity D, s_t^2 = s_1^2 /
-    R^(t-1); for RECAL's D = 4 alpha beta c that is theorem 4. One s_1 for all agents, as the largest D wants it.
-    """
-    agents, R = facts.agents, 1.0 if ratio is None else ratio
-    one = method.claim(facts, steps, graph) if method.claim is not None else np.zeros(agents)
-    sensitivity = np.asarray(one, dtype=np.float64)
-    if noise is None:
-        assert budget is not None
-        shares = geometric(budget.rho_paper, T, R)
-        first = float(gaussian_scale(sensitivity.max(), shares[0]))
-    else:
-        if not (math.isfinite(noise) and noise >= 0):
-            raise InputError(f"noise={noise!r}; needed a finite number >= 0: the published mechanism's s_1.")
-        first = float(noise)
-    if first == 0.0:
-        return np.zeros((T, agents)), sensitivity, None
-    scales = np.tile(published_scales(first, T, R)[:, None], (1, agents))
-    limit = math.inf if budget is None else budget.rho_paper
-    return scales, sensitivity, Ledger(agents, limit)

@@ -21,12 +21,12 @@ from jaxtyping import Array
 
 from relaydp.algorithm import Algorithm, Directions, Turn
 from relaydp.engine.loop import BLOCKS, GROWTH, World, begin, public_radius, scan_turns, stride_for, turns_of, world_of
-from relaydp.engine.plan import AUTO, SOUND, Limits, Plan, lay_out, make_plan
+from relaydp.engine.plan import AUTO, Limits, Plan, lay_out, make_plan
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.trace import relative_errors
 from relaydp.errors import InputError
 from relaydp.graph import Graph
-from relaydp.privacy import Budget
+from relaydp.privacy import SOUND, Budget
 from relaydp.problem import Problem, minimise
 
 

@@ -12,7 +12,7 @@ from relaydp.privacy.accountant import (
     gaussian_scale,
     rho_for,
 )
-from relaydp.privacy.budget import Budget
+from relaydp.privacy.budget import MARGIN, SOUND, Budget
 from relaydp.privacy.compose import (
     epsilon_group,
     epsilon_pld,
@@ -25,7 +25,7 @@ from relaydp.privacy.compose import (
     pure_rho,
     renyi,
 )
-from relaydp.privacy.ledger import Ledger, Release, Verification, verify
+from relaydp.privacy.ledger import Ledger, Release
 from relaydp.privacy.schedule import (
     geometric,
     optimal,
@@ -33,11 +33,14 @@ from relaydp.privacy.schedule import (
     published_rho,
     published_scales,
 )
+from relaydp.privacy.verification import Verification, verify
 
 __all__ = [
     "Budget",
     "Ledger",
+    "MARGIN",
     "Release",
+    "SOUND",
     "Verification",
     "delta_exact",
     "epsilon_exact",

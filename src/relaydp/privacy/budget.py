@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from relaydp.privacy.accountant import check_delta, check_epsilon, rho_for
 
+SOUND = ("gradient", "objective")  # mechanisms with a proof in docs/privacy.md; no other run gets an epsilon
+MARGIN = 1e-11  # of a budget left unspent, so that rounding never carries epsilon past it
+
 
 @dataclass(frozen=True)
 class Budget:

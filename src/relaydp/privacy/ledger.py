@@ -24,15 +24,15 @@ import hashlib
 import math
 import operator
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relaydp.errors import PrivacyError, RelayError, choose
-from relaydp.privacy.accountant import check_delta, epsilon_exact, epsilon_paper, gaussian_rho
-from relaydp.privacy.compose import epsilon_pld, epsilon_rdp, epsilon_sampled, grouped
+from relaydp.privacy.accountant import epsilon_exact, epsilon_paper, gaussian_rho
+from relaydp.privacy.compose import epsilon_sampled, grouped
 
 # How far rounding may carry an agent past its limit, relative to it. Adding T positive floats one by one errs
 # by at most T * 1.1e-16, so a plan that adds up to its limit is never refused for rounding below some nine
@@ -40,7 +40,7 @@ from relaydp.privacy.compose import epsilon_pld, epsilon_rdp, epsilon_sampled, g
 TOLERANCE = 1e-9
 
 KINDS = ("gaussian", "pure", "sampled")
-_GAUSSIAN, _PURE, _SAMPLED = range(len(KINDS))
+_GAUSSIAN, PURE, _SAMPLED = range(len(KINDS))
 VERSION = 2  # of saved ledgers; the first had no number, and Gaussian releases only
 
 _INTEGERS = ("agent", "hop", "activation")
@@ -139,11 +139,11 @@ class Ledger:
         try:
             who, when, code = operator.index(agent), operator.index(hop), KINDS.index(kind)
             moved, noise, e, p = float(sensitivity), float(scale), float(epsilon), float(sampling)
-            rho = e * e / 2 if code == _PURE else (moved / noise) * (moved / noise) / 2
+            rho = e * e / 2 if code == PURE else (moved / noise) * (moved / noise) / 2
         except (TypeError, ValueError, ZeroDivisionError):
             return None
         known = 0 <= who < self.agents and when >= 0 and 0 <= moved < math.inf and 0 < noise < math.inf
-        typed = (e > 0 if code == _PURE else e == 0) and (0 < p <= 1 if code == _SAMPLED else p == 1)
+        typed = (e > 0 if code == PURE else e == 0) and (0 < p <= 1 if code == _SAMPLED else p == 1)
         if not (known and typed and rho < math.inf):
             return None
         if self._spent[who] + rho > self._limit[who] * (1 + TOLERANCE):
@@ -181,7 +181,7 @@ class Ledger:
             except (TypeError, ValueError):
                 raise PrivacyError(f"{name}={column!r} arrived; needed numbers. Pass {name} as floats.") from None
         with np.errstate(over="ignore"):  # infinite is refused below
-            rows["rho"] = np.where(rows["kind"] == _PURE, rows["epsilon"] ** 2 / 2, rho)
+            rows["rho"] = np.where(rows["kind"] == PURE, rows["epsilon"] ** 2 / 2, rho)
         self._check(rows)
 
         # Who is charged (each once), what they will have spent, and which activation of theirs each is.
@@ -209,8 +209,8 @@ class Ledger:
             self._rows = grown
 
     def _check(self, rows: np.ndarray) -> None:
-        for bad, needed in _faults(rows, self.agents):
-            first = _as_release(rows[bad][0])
+        for bad, needed in row_faults(rows, self.agents):
+            first = as_release(rows[bad][0])
             raise PrivacyError(
                 f"{first.kind} release by agent {first.agent} at hop {first.hop} (sensitivity "
                 f"{first.sensitivity}, scale {first.scale}, epsilon {first.epsilon}, sampling {first.sampling}) "
@@ -268,7 +268,7 @@ class Ledger:
     def by_agent(self, delta: float) -> list[tuple[float, str]]:
         """(epsilon, how it was found) of every agent, in order."""
         known: dict[bytes, float] = {}
-        agents = _split(self._rows[: self._length], self.agents)
+        agents = rows_by_agent(self._rows[: self._length], self.agents)
         return [_worth(mine, spent, delta, known) for mine, spent in zip(agents, self._spent.tolist(), strict=True)]
 
     def _worst(self, delta: float) -> tuple[float, str]:
@@ -294,7 +294,7 @@ class Ledger:
         return number
 
     def _release(self, k: int) -> Release:
-        return _as_release(self._rows[k])
+        return as_release(self._rows[k])
 
     def __iter__(self) -> Iterator[Release]:
         return (self._release(k) for k in range(self._length))
@@ -327,7 +327,7 @@ class Ledger:
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "Ledger":
         """Charge the saved releases anew; a file that does not add up is refused."""
-        ledger, rows, intact = _read(saved)
+        ledger, rows, intact = read_saved(saved)
         names = ("agent", "hop", "sensitivity", "scale")
         further = {"kind": np.array(KINDS)[rows["kind"]], "epsilon": rows["epsilon"], "sampling": rows["sampling"]}
         ledger.charge_many(*(rows[name] for name in names), **further)
@@ -342,14 +342,14 @@ class Ledger:
         return ledger
 
 
-def _as_release(row: Any) -> Release:
+def as_release(row: Any) -> Release:
     values = dict(zip(_COLUMNS, row.item(), strict=True))
     return Release(**{**values, "kind": KINDS[values["kind"]]})
 
 
-def _faults(rows: np.ndarray, agents: int) -> Iterator[tuple[NDArray[np.bool_], str]]:
+def row_faults(rows: np.ndarray, agents: int) -> Iterator[tuple[NDArray[np.bool_], str]]:
     """(which rows are no release, what was needed instead), for each rule that some row breaks."""
-    pure, sampled = rows["kind"] == _PURE, rows["kind"] == _SAMPLED
+    pure, sampled = rows["kind"] == PURE, rows["kind"] == _SAMPLED
     moved, scale, epsilon, sampling = (rows[name] for name in ("sensitivity", "scale", "epsilon", "sampling"))
     for bad, needed in (
         ((rows["agent"] < 0) | (rows["agent"] >= agents), f"an agent from 0 to {agents - 1}"),
@@ -366,32 +366,32 @@ def _faults(rows: np.ndarray, agents: int) -> Iterator[tuple[NDArray[np.bool_], 
             yield bad, needed
 
 
-def _split(rows: np.ndarray, agents: int) -> list[np.ndarray]:
+def rows_by_agent(rows: np.ndarray, agents: int) -> list[np.ndarray]:
     """Each agent's rows, in their order."""
     order = np.argsort(rows["agent"], kind="stable")
     return np.split(rows[order], np.searchsorted(rows["agent"][order], np.arange(1, agents)))
 
 
-def _losses(mine: np.ndarray) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def losses_of(mine: np.ndarray) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """(noise multipliers, sampling) of Gaussian and sampled releases that can move, and epsilon_0 of pure ones."""
-    pure = mine["kind"] == _PURE
+    pure = mine["kind"] == PURE
     noisy = mine[~pure & (mine["sensitivity"] > 0)]
     return noisy["scale"] / noisy["sensitivity"], noisy["sampling"], mine["epsilon"][pure]
 
 
-def _fingerprint(mine: np.ndarray) -> bytes:
+def fingerprint(mine: np.ndarray) -> bytes:
     """Equal for agents whose releases cost the same, in whatever order and units."""
-    z, p, epsilons = _losses(mine)
+    z, p, epsilons = losses_of(mine)
     return b"|".join(column.tobytes() for column in (*grouped(z, p, 1), np.sort(epsilons)))
 
 
 def _worth(mine: np.ndarray, spent: float, delta: float, known: dict[bytes, float]) -> tuple[float, str]:
     """(epsilon, how it was found) of one agent's releases, which cost rho = `spent`."""
-    pure, sampled = mine["kind"] == _PURE, (mine["kind"] == _SAMPLED) & (mine["sampling"] < 1)
+    pure, sampled = mine["kind"] == PURE, (mine["kind"] == _SAMPLED) & (mine["sampling"] < 1)
     if sampled.any():
-        same = _fingerprint(mine)  # a PLD takes a while, and agents often do the same
+        same = fingerprint(mine)  # a PLD takes a while, and agents often do the same
         if same not in known:
-            z, p, epsilons = _losses(mine)
+            z, p, epsilons = losses_of(mine)
             known[same] = epsilon_sampled(z, p, 1, delta, pure=epsilons)
         return known[same], "PLD"
     if not pure.any():
@@ -432,7 +432,7 @@ def _digest(limit: NDArray[np.float64], rows: np.ndarray) -> str:
     return seen.hexdigest()
 
 
-def _read(saved: Mapping[str, Any]) -> tuple[Ledger, np.ndarray, bool]:
+def read_saved(saved: Mapping[str, Any]) -> tuple[Ledger, np.ndarray, bool]:
     """An empty ledger with the saved limits, the rows as they stand in the file, and whether the digest fits them."""
     try:
         version = saved.get("version", 1)
@@ -455,175 +455,3 @@ def _read(saved: Mapping[str, Any]) -> tuple[Ledger, np.ndarray, bool]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise PrivacyError(f"not a saved ledger ({error!r}); needed what to_json() gives.") from error
     return ledger, rows, intact
-
-
-@dataclass(frozen=True)
-class AgentCheck:
-    """One agent's releases, as the ledger prices them and as dp-accounting does."""
-
-    agent: int
-    releases: int
-    rho: float
-    limit_rho: float
-    epsilon: float | None  # the ledger's; None where the file is not a ledger we could have written
-    account: str | None  # how it was found
-    epsilon_pld: float
-    epsilon_rdp: float  # an upper bound, without amplification by sampling
-
-
-@dataclass(frozen=True)
-class Verification:
-    """Whether a saved ledger holds, and why not. `reasons` is empty if it does."""
-
-    delta: float
-    agents: tuple[AgentCheck, ...]
-    reasons: tuple[str, ...]
-
-    @property
-    def holds(self) -> bool:
-        return not self.reasons
-
-    @property
-    def epsilon(self) -> float | None:
-        """The run's, by the ledger."""
-        known = [row.epsilon for row in self.agents if row.epsilon is not None]
-        return max(known) if len(known) == len(self.agents) > 0 else None
-
-    def to_json(self) -> dict[str, Any]:
-        """A plain dict, with None for infinities."""
-        rows = [{key: None if x == math.inf else x for key, x in asdict(row).items()} for row in self.agents]
-        return {
-            "holds": self.holds,
-            "reasons": list(self.reasons),
-            "delta": self.delta,
-            "epsilon": None if self.epsilon == math.inf else self.epsilon,
-            "agents": rows,
-        }
-
-
-# Agreement with dp-accounting, which rounds up by up to 3e-4 of epsilon.
-_AGREE, _AGREE_NEAR_ZERO = 1e-3, 1e-6
-# How many different releases dp-accounting composes one by one: for the agent that spent most, for any other, and of
-# sampled ones. More are first put together in groups: sound and exact for Gaussians, which compose into Gaussians; for
-# sampled ones off by the square of how much the noise differs within a group.
-_PIECES_OF_WORST, _PIECES, _PIECES_SAMPLED = 2000, 8, 64
-
-
-def verify(saved: Mapping[str, Any], delta: float) -> Verification:
-    """Check a saved ledger from its raw columns alone, with dp-accounting and not with our accountant.
-
-    Every agent's activations are numbered 1, 2, 3, ...; releases come in the order of hops; each rho follows from
-    its release; nobody spent more than the limit; the digest fits; and each agent's epsilon agrees with dp-accounting's
-    privacy loss distributions to 0.1 % (is at least theirs, where the ledger's is an upper bound by design).
-
-    It shows that the file is whole and adds up. It cannot show that the releases took place as charged, nor that there
-    were no others.
-
-    >>> ledger = Ledger(2, 0.3)
-    >>> ledger.charge_many([0, 1, 0], [0, 1, 2], 1.0, 2.0)
-    >>> saved = ledger.to_json()
-    >>> verify(saved, 1e-5).holds
-    True
-    >>> saved["releases"]["scale"][1] = 4.0
-    >>> print(verify(saved, 1e-5).reasons[0])
-    the digest does not fit: the file was cut, reordered or edited.
-    """
-    delta = check_delta(delta)
-    if delta < 1e-10:
-        raise PrivacyError(f"delta={delta} arrived; needed at least 1e-10, the least that dp-accounting resolves.")
-    ledger, rows, intact = _read(saved)
-    reasons = [] if intact else ["the digest does not fit: the file was cut, reordered or edited."]
-    reasons += [
-        f"row {np.flatnonzero(bad)[0]} is no release; needed {needed}: {_as_release(rows[bad][0])}."
-        for bad, needed in _faults(rows, ledger.agents)
-    ]
-    if len(reasons) > (not intact):  # nothing can be computed from such rows
-        return Verification(delta, (), tuple(reasons))
-    agents = _split(rows, ledger.agents)
-    reasons += _disorder(rows, agents)
-    rho = [math.fsum(_raw_rho(mine)) for mine in agents]
-    for agent, (spent, limit) in enumerate(zip(rho, ledger.limit.tolist(), strict=True)):
-        if spent > limit * (1 + TOLERANCE):
-            reasons.append(f"agent {agent} spent rho={spent:.6g}, more than its limit of {limit:.6g}.")
-    ours: list[tuple[float, str]] | None = None
-    if not reasons:
-        ours = Ledger.from_json(saved).by_agent(delta)
-    worst = int(np.argmax(rho))
-    known: dict[bytes, tuple[float, float]] = {}
-    checks = []
-    for agent in sorted(range(ledger.agents), key=lambda agent: agent != worst):  # first, so that its likes share it
-        mine = agents[agent]
-        same = _fingerprint(mine)
-        if same not in known:
-            known[same] = _elsewhere(mine, delta, _PIECES_OF_WORST if agent == worst else _PIECES)
-        epsilon, account = (None, None) if ours is None else ours[agent]
-        limit = float(ledger.limit[agent])
-        checks.append(AgentCheck(agent, len(mine), rho[agent], limit, epsilon, account, *known[same]))
-    checks.sort(key=lambda check: check.agent)
-    reasons += [text for check in checks for text in _disagreement(check)]
-    return Verification(delta, tuple(checks), tuple(reasons))
-
-
-def _raw_rho(rows: np.ndarray) -> NDArray[np.float64]:
-    """What each release costs, from its other columns."""
-    with np.errstate(over="ignore", under="ignore"):
-        return np.where(rows["kind"] == _PURE, rows["epsilon"] ** 2, (rows["sensitivity"] / rows["scale"]) ** 2) / 2
-
-
-def _disorder(rows: np.ndarray, agents: list[np.ndarray]) -> list[str]:
-    """What a cut, reordered or edited file looks like."""
-    found = []
-    back = np.flatnonzero(np.diff(rows["hop"]) < 0)
-    if back.size:
-        k = int(back[0])
-        found.append(f"row {k + 1} is of hop {rows['hop'][k + 1]}, after hop {rows['hop'][k]}: not in order.")
-    for agent, mine in enumerate(agents):
-        gap = np.flatnonzero(mine["activation"] != np.arange(1, len(mine) + 1))
-        if gap.size:
-            k = int(gap[0])
-            found.append(
-                f"agent {agent}: activation {mine['activation'][k]} stands where {k + 1} was due; a release is "
-                "missing, doubled or out of order."
-            )
-    off = np.flatnonzero(~np.isclose(rows["rho"], _raw_rho(rows), rtol=1e-12, atol=0))
-    if off.size:
-        k = int(off[0])
-        found.append(
-            f"agent {rows['agent'][k]}, activation {rows['activation'][k]}: rho is {rows['rho'][k]:.6g}, but its "
-            f"columns make it {_raw_rho(rows[k : k + 1])[0]:.6g} ({off.size} such rows)."
-        )
-    return found
-
-
-def _elsewhere(mine: np.ndarray, delta: float, pieces: int) -> tuple[float, float]:
-    """(PLD, RDP) epsilon of one agent's releases, by dp-accounting."""
-    z, p, epsilons = _losses(mine)
-    groups = [np.empty((0, 3))]
-    for share in np.unique(p).tolist():
-        own, many = np.unique(z[p == share], return_counts=True)
-        most = pieces if share == 1 else _PIECES_SAMPLED
-        starts = np.arange(own.size) if own.size <= most else np.arange(most) * own.size // most
-        # 1/z^2 adds up, so the mean over a group stands for each of it.
-        count = np.add.reduceat(many, starts)
-        mean = np.add.reduceat(many * own**-2.0, starts) / count
-        groups.append(np.stack([mean**-0.5, np.full(count.size, share), count], axis=1))
-    multipliers, shares, counts = np.concatenate(groups).T
-    counts = counts.astype(np.int64)
-    pld = epsilon_pld(multipliers, counts, delta, sampling=shares, pure=epsilons)
-    return pld, epsilon_rdp(multipliers, counts, delta, pure=epsilons)
-
-
-def _disagreement(check: AgentCheck) -> list[str]:
-    """What speaks against the ledger's epsilon of one agent."""
-    if check.epsilon is None:
-        return []
-    least, most = check.epsilon_pld, math.inf
-    if check.account in ("exact Gaussian", "PLD"):
-        most = min(check.epsilon_pld, check.epsilon_rdp)
-    slack = _AGREE * check.epsilon + _AGREE_NEAR_ZERO
-    if least - slack <= check.epsilon <= most + slack:
-        return []
-    return [
-        f"agent {check.agent}: the ledger's epsilon is {check.epsilon:.6g} ({check.account}), dp-accounting's "
-        f"{check.epsilon_pld:.6g} by PLD and {check.epsilon_rdp:.6g} by RDP."
-    ]

@@ -1,0 +1,98 @@
+"""What a plan's noise costs: scales for every activation, what one record can move, and a ledger with the limits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from relaydp.algorithm import Algorithm, ObjectiveNoise, Outlook
+from relaydp.engine.door import INNER_STEPS
+from relaydp.errors import InputError, PrivacyError
+from relaydp.graph import Graph
+from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale, geometric, published_scales
+from relaydp.problem import Facts, Problem
+
+STEPS_PER_ROOT = 36.0  # inner steps to rounding, over the root of the condition number
+
+
+def price_gradient(
+    rho: np.ndarray, facts: Facts, T: int, ratio: float | None, outlook: Outlook | None
+) -> tuple[np.ndarray, np.ndarray, Ledger]:
+    """Noise scales (activations, agents), sensitivities (agents,), and an empty ledger with the limits."""
+    sensitivity = 2.0 * facts.clip / facts.sizes
+    if ratio is None and outlook is not None:
+        parts = outlook.shares
+    else:
+        parts = np.tile(geometric(1.0, T, 1.0 if ratio is None else ratio)[:, None], (1, facts.agents))
+    scales = gaussian_scale(sensitivity[None, :], rho[None, :] * (1.0 - MARGIN) * parts)
+    return scales, sensitivity, Ledger(facts.agents, rho)
+
+
+def objective_noise(
+    problem: Problem, method: Algorithm, epsilons: np.ndarray, delta: float, ratio: float | None
+) -> ObjectiveNoise:
+    """What noise in the objective rests on, from public bounds."""
+    if ratio is not None:
+        raise InputError(f"ratio={ratio:g} shapes Gaussian noise; objective perturbation spends evenly. Leave it out.")
+    assert method.curvature is not None
+    try:
+        bounds = problem.objective_bounds()
+    except PrivacyError as error:
+        raise PrivacyError(f"{error} Use {method.instead!r}, whose gradients can be made private.") from error
+    return ObjectiveNoise(epsilons, delta, *bounds, method.curvature)
+
+
+def price_objective(
+    noise: ObjectiveNoise, facts: Facts, steps: Any, graph: Graph, T: int
+) -> tuple[np.ndarray, np.ndarray, Ledger, np.ndarray]:
+    """Noise scales and epsilon_0 (activations, agents), sensitivities (agents,), and an empty ledger with limits."""
+    pure = noise.shares(T)
+    scales = noise.scales(facts, steps, graph, T)
+    kappa = noise.curvature(steps, graph, T)
+    condition = float(((facts.smoothness + kappa) / (noise.modulus + kappa)).max())
+    if STEPS_PER_ROOT * math.sqrt(condition) > INNER_STEPS:
+        raise PrivacyError(
+            f"the argmin has condition number {condition:.3g}, too large to be solved exactly in {INNER_STEPS} steps; "
+            "objective perturbation covers exact minimisers only. Raise l2 or the penalty."
+        )
+    if not np.isfinite(scales).all():
+        t, i = np.argwhere(~np.isfinite(scales))[0]
+        raise PrivacyError(
+            f"agent {i}'s minimiser number {t + 1} bends too much with a record for epsilon {pure[t, i]:.3g}: no noise "
+            "in the objective is enough. Raise l2 or the penalty, ask for fewer activations, or raise the budget."
+        )
+    sensitivity = 2.0 * noise.slope / facts.sizes
+    return scales, sensitivity, Ledger(facts.agents, (pure**2 / 2.0).sum(axis=0) * (1.0 + 1e-12)), pure
+
+
+def price_published(
+    budget: Budget | None,
+    noise: float | None,
+    facts: Facts,
+    method: Algorithm,
+    steps: Any,
+    graph: Graph,
+    T: int,
+    ratio: float | None,
+) -> tuple[np.ndarray, np.ndarray, Ledger | None]:
+    """The same by the paper's own account: rho_t = D^2 / (2 s_t^2) with its one-step sensitivity D, s_t^2 = s_1^2 /
+    R^(t-1); for RECAL's D = 4 alpha beta c that is theorem 4. One s_1 for all agents, as the largest D wants it.
+    """
+    agents, R = facts.agents, 1.0 if ratio is None else ratio
+    one = method.claim(facts, steps, graph) if method.claim is not None else np.zeros(agents)
+    sensitivity = np.asarray(one, dtype=np.float64)
+    if noise is None:
+        assert budget is not None
+        shares = geometric(budget.rho_paper, T, R)
+        first = float(gaussian_scale(sensitivity.max(), shares[0]))
+    else:
+        if not (math.isfinite(noise) and noise >= 0):
+            raise InputError(f"noise={noise!r}; needed a finite number >= 0: the published mechanism's s_1.")
+        first = float(noise)
+    if first == 0.0:
+        return np.zeros((T, agents)), sensitivity, None
+    scales = np.tile(published_scales(first, T, R)[:, None], (1, agents))
+    limit = math.inf if budget is None else budget.rho_paper
+    return scales, sensitivity, Ledger(agents, limit)

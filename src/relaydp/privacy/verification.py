@@ -1,0 +1,196 @@
+"""verify: check a saved ledger from its raw columns, with dp-accounting and not with our accountant."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relaydp.errors import PrivacyError
+from relaydp.privacy.accountant import check_delta
+from relaydp.privacy.compose import epsilon_pld, epsilon_rdp
+from relaydp.privacy.ledger import (
+    PURE,
+    TOLERANCE,
+    Ledger,
+    as_release,
+    fingerprint,
+    losses_of,
+    read_saved,
+    row_faults,
+    rows_by_agent,
+)
+
+
+@dataclass(frozen=True)
+class AgentCheck:
+    """One agent's releases, as the ledger prices them and as dp-accounting does."""
+
+    agent: int
+    releases: int
+    rho: float
+    limit_rho: float
+    epsilon: float | None  # the ledger's; None where the file is not a ledger we could have written
+    account: str | None  # how it was found
+    epsilon_pld: float
+    epsilon_rdp: float  # an upper bound, without amplification by sampling
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether a saved ledger holds, and why not. `reasons` is empty if it does."""
+
+    delta: float
+    agents: tuple[AgentCheck, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not self.reasons
+
+    @property
+    def epsilon(self) -> float | None:
+        """The run's, by the ledger."""
+        known = [row.epsilon for row in self.agents if row.epsilon is not None]
+        return max(known) if len(known) == len(self.agents) > 0 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict, with None for infinities."""
+        rows = [{key: None if x == math.inf else x for key, x in asdict(row).items()} for row in self.agents]
+        return {
+            "holds": self.holds,
+            "reasons": list(self.reasons),
+            "delta": self.delta,
+            "epsilon": None if self.epsilon == math.inf else self.epsilon,
+            "agents": rows,
+        }
+
+
+# Agreement with dp-accounting, which rounds up by up to 3e-4 of epsilon.
+_AGREE, _AGREE_NEAR_ZERO = 1e-3, 1e-6
+# How many different releases dp-accounting composes one by one: for the agent that spent most, for any other, and of
+# sampled ones. More are first put together in groups: sound and exact for Gaussians, which compose into Gaussians; for
+# sampled ones off by the square of how much the noise differs within a group.
+_PIECES_OF_WORST, _PIECES, _PIECES_SAMPLED = 2000, 8, 64
+
+
+def verify(saved: Mapping[str, Any], delta: float) -> Verification:
+    """Check a saved ledger from its raw columns alone, with dp-accounting and not with our accountant.
+
+    Every agent's activations are numbered 1, 2, 3, ...; releases come in the order of hops; each rho follows from
+    its release; nobody spent more than the limit; the digest fits; and each agent's epsilon agrees with dp-accounting's
+    privacy loss distributions to 0.1 % (is at least theirs, where the ledger's is an upper bound by design).
+
+    It shows that the file is whole and adds up. It cannot show that the releases took place as charged, nor that there
+    were no others.
+
+    >>> ledger = Ledger(2, 0.3)
+    >>> ledger.charge_many([0, 1, 0], [0, 1, 2], 1.0, 2.0)
+    >>> saved = ledger.to_json()
+    >>> verify(saved, 1e-5).holds
+    True
+    >>> saved["releases"]["scale"][1] = 4.0
+    >>> print(verify(saved, 1e-5).reasons[0])
+    the digest does not fit: the file was cut, reordered or edited.
+    """
+    delta = check_delta(delta)
+    if delta < 1e-10:
+        raise PrivacyError(f"delta={delta} arrived; needed at least 1e-10, the least that dp-accounting resolves.")
+    ledger, rows, intact = read_saved(saved)
+    reasons = [] if intact else ["the digest does not fit: the file was cut, reordered or edited."]
+    reasons += [
+        f"row {np.flatnonzero(bad)[0]} is no release; needed {needed}: {as_release(rows[bad][0])}."
+        for bad, needed in row_faults(rows, ledger.agents)
+    ]
+    if len(reasons) > (not intact):  # nothing can be computed from such rows
+        return Verification(delta, (), tuple(reasons))
+    agents = rows_by_agent(rows, ledger.agents)
+    reasons += _disorder(rows, agents)
+    rho = [math.fsum(_raw_rho(mine)) for mine in agents]
+    for agent, (spent, limit) in enumerate(zip(rho, ledger.limit.tolist(), strict=True)):
+        if spent > limit * (1 + TOLERANCE):
+            reasons.append(f"agent {agent} spent rho={spent:.6g}, more than its limit of {limit:.6g}.")
+    ours: list[tuple[float, str]] | None = None
+    if not reasons:
+        ours = Ledger.from_json(saved).by_agent(delta)
+    worst = int(np.argmax(rho))
+    known: dict[bytes, tuple[float, float]] = {}
+    checks = []
+    for agent in sorted(range(ledger.agents), key=lambda agent: agent != worst):  # first, so that its likes share it
+        mine = agents[agent]
+        same = fingerprint(mine)
+        if same not in known:
+            known[same] = _elsewhere(mine, delta, _PIECES_OF_WORST if agent == worst else _PIECES)
+        epsilon, account = (None, None) if ours is None else ours[agent]
+        limit = float(ledger.limit[agent])
+        checks.append(AgentCheck(agent, len(mine), rho[agent], limit, epsilon, account, *known[same]))
+    checks.sort(key=lambda check: check.agent)
+    reasons += [text for check in checks for text in _disagreement(check)]
+    return Verification(delta, tuple(checks), tuple(reasons))
+
+
+def _raw_rho(rows: np.ndarray) -> NDArray[np.float64]:
+    """What each release costs, from its other columns."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.where(rows["kind"] == PURE, rows["epsilon"] ** 2, (rows["sensitivity"] / rows["scale"]) ** 2) / 2
+
+
+def _disorder(rows: np.ndarray, agents: list[np.ndarray]) -> list[str]:
+    """What a cut, reordered or edited file looks like."""
+    found = []
+    back = np.flatnonzero(np.diff(rows["hop"]) < 0)
+    if back.size:
+        k = int(back[0])
+        found.append(f"row {k + 1} is of hop {rows['hop'][k + 1]}, after hop {rows['hop'][k]}: not in order.")
+    for agent, mine in enumerate(agents):
+        gap = np.flatnonzero(mine["activation"] != np.arange(1, len(mine) + 1))
+        if gap.size:
+            k = int(gap[0])
+            found.append(
+                f"agent {agent}: activation {mine['activation'][k]} stands where {k + 1} was due; a release is "
+                "missing, doubled or out of order."
+            )
+    off = np.flatnonzero(~np.isclose(rows["rho"], _raw_rho(rows), rtol=1e-12, atol=0))
+    if off.size:
+        k = int(off[0])
+        found.append(
+            f"agent {rows['agent'][k]}, activation {rows['activation'][k]}: rho is {rows['rho'][k]:.6g}, but its "
+            f"columns make it {_raw_rho(rows[k : k + 1])[0]:.6g} ({off.size} such rows)."
+        )
+    return found
+
+
+def _elsewhere(mine: np.ndarray, delta: float, pieces: int) -> tuple[float, float]:
+    """(PLD, RDP) epsilon of one agent's releases, by dp-accounting."""
+    z, p, epsilons = losses_of(mine)
+    groups = [np.empty((0, 3))]
+    for share in np.unique(p).tolist():
+        own, many = np.unique(z[p == share], return_counts=True)
+        most = pieces if share == 1 else _PIECES_SAMPLED
+        starts = np.arange(own.size) if own.size <= most else np.arange(most) * own.size // most
+        # 1/z^2 adds up, so the mean over a group stands for each of it.
+        count = np.add.reduceat(many, starts)
+        mean = np.add.reduceat(many * own**-2.0, starts) / count
+        groups.append(np.stack([mean**-0.5, np.full(count.size, share), count], axis=1))
+    multipliers, shares, counts = np.concatenate(groups).T
+    counts = counts.astype(np.int64)
+    pld = epsilon_pld(multipliers, counts, delta, sampling=shares, pure=epsilons)
+    return pld, epsilon_rdp(multipliers, counts, delta, pure=epsilons)
+
+
+def _disagreement(check: AgentCheck) -> list[str]:
+    """What speaks against the ledger's epsilon of one agent."""
+    if check.epsilon is None:
+        return []
+    least, most = check.epsilon_pld, math.inf
+    if check.account in ("exact Gaussian", "PLD"):
+        most = min(check.epsilon_pld, check.epsilon_rdp)
+    slack = _AGREE * check.epsilon + _AGREE_NEAR_ZERO
+    if least - slack <= check.epsilon <= most + slack:
+        return []
+    return [
+        f"agent {check.agent}: the ledger's epsilon is {check.epsilon:.6g} ({check.account}), dp-accounting's "
+        f"{check.epsilon_pld:.6g} by PLD and {check.epsilon_rdp:.6g} by RDP."
+    ]
