@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import relaydp as rd
+from relaydp.engine import loop
 from relaydp.engine.plan import make_plan
 
 BUDGET = rd.Budget(epsilon=1.0, delta=1e-5)
@@ -301,3 +302,20 @@ def test_mnist_at_epsilon_one_half():
         runs = rd.sweep(problem, rd.ring(8), seeds=range(16), budgets=[budget], walk=walk, reference=False)
         assert np.median(runs.accuracy) >= 0.99
         assert (runs.epsilon <= 0.5).all()
+
+
+@pytest.mark.parametrize("sizes", [[7, 7, 7], [9, 4, 8]], ids=["even", "uneven"])
+def test_least_squares_of_few_records_are_solved_on_their_span(sizes, monkeypatch):
+    """Fewer records than coefficients: the thin form gives the full one's minimisers, duplicates and all."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(21, 30))
+    X[1] = X[0]
+    problem = rd.least_squares(rd.Records(X, rng.normal(size=21)), agents=sizes, l2=0.1)
+    again = rd.least_squares(rd.Records(X, problem.data.y), agents=sizes, l2=0.1)
+    full = loop.spectra_of(problem)
+    monkeypatch.setattr(loop, "SPECTRA_DIM", 10)
+    thin = loop.spectra_of(again)
+    assert full.vectors.shape == (3, 30, 30) and thin.vectors.shape == (3, 30, max(sizes))
+    p, v, kappa = rng.normal(size=(3, 30)), rng.normal(size=(3, 30)), np.array([0.3, 2.0, 50.0])
+    np.testing.assert_allclose(thin.solve(slice(None), p, kappa, v), full.solve(slice(None), p, kappa, v), rtol=1e-10)
+    np.testing.assert_allclose(thin.solve(1, p[1], kappa[1], v[1]), full.solve(1, p[1], kappa[1], v[1]), rtol=1e-10)

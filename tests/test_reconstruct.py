@@ -213,6 +213,15 @@ def test_dlg_finds_a_record_that_is_no_image(intercept, labels):
     assert score.mse(found.images, record) < 1e-12 and found.labels == [-1]
 
 
+@pytest.mark.parametrize("attack", [dlg, inverting, gradinversion], ids=["dlg", "inverting", "gradinversion"])
+def test_every_search_gives_a_linear_models_image_back(attack):
+    """The gradient of a linear model points the same way however bright the image: the direction is not enough."""
+    images, _ = digits(6)
+    shared = share(Linear("logistic", True), images, np.array([1]))
+    found = attack.reconstruct(shared, KEY, steps=600, restarts=2)
+    assert score.ssim(found.images[0], images[0]) > 0.95
+
+
 def test_the_best_fitting_restart_wins_and_a_diverged_one_never():
     from relaydp.attack.shared import finish
 

@@ -23,6 +23,7 @@ from relaydp.errors import InputError
 Progress = Callable[[int, int], None]  # (iterations done, iterations in all)
 SNAPSHOTS = 12  # iterates kept on the way, for the curve of the error over iterations
 START_SPREAD = 0.2  # of the value range, round its middle: where every search starts
+SCALES = (4.0, 0.3, 0.02, 1e-3)  # logarithms of the factors that a scale is fitted within, one after the other
 GUESSES = 64  # random images that stand in for the batch when its mean prediction is estimated
 
 
@@ -182,6 +183,9 @@ class Objective:
     distance: Callable[[Params, Params], Array]
     decay: Callable[[Array], Array]
     prior: Callable[..., Array]
+    scale_free: bool = (
+        False  # whether `distance` may not see how bright an image is: its scale is then fitted at the end
+    )
 
     def match(self, shared: Shared, y: Array, X: Array) -> Array:
         return self.distance(shared.model.gradient(shared.params, X, y), shared.gradient)
@@ -218,9 +222,31 @@ def search(
     X = first_images(shared, image_key, restarts, batch)
     state = Search(X, Adam.start(X), jnp.zeros((restarts, steps), X.dtype))
     advance = partial(_search_on, shared, objective, weights, y)
-    state, at, path = descend(advance, state, lambda state: state.images, steps, progress)
+
+    def images(state: Search) -> Array:
+        return _fit_scale(shared, y, state.images) if objective.scale_free else state.images
+
+    state, at, path = descend(advance, state, images, steps, progress)
     hard = jnp.broadcast_to(shared.model.hardened(y), (restarts, batch))
     return finish(shared, _matches(shared, objective, y, state.images), hard, state.losses, at, path)
+
+
+@jax.jit
+def _fit_scale(shared: Shared, y: Array, images: Array) -> Array:
+    """Each restart's images times the one number that brings their gradient's length closest to the shared one's."""
+
+    def apart(X: Array, scale: Array) -> Array:
+        found = shared.model.gradient(shared.params, jnp.clip(scale * X, shared.low, shared.high), y)
+        return squared_distance(found, shared.gradient)
+
+    def fit(X: Array) -> Array:
+        scale = jnp.ones((), X.dtype)
+        for widths in SCALES:  # ever closer round the best so far
+            tried = scale * jnp.exp(jnp.linspace(-widths, widths, 41, dtype=X.dtype))
+            scale = tried[jnp.argmin(jax.lax.map(partial(apart, X), tried))]
+        return jnp.clip(scale * X, shared.low, shared.high)
+
+    return jax.vmap(fit)(images)
 
 
 @partial(jax.jit, static_argnums=1)

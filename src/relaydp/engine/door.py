@@ -27,18 +27,26 @@ from relaydp.problem.problem import Terms
 
 
 class Spectra(NamedTuple):
-    """Least squares solved once for every kappa: H_i = Q_i diag(h_i) Q_i' with the ridge, and b_i = A_i'y / m_i."""
+    """Least squares solved once for every kappa: H_i = Q_i diag(h_i) Q_i' + l2 (I - Q_i Q_i'), and b_i = A_i'y / m_i.
 
-    values: Float[Array, "agents dim"]  # h_i
-    vectors: Float[Array, "agents dim dim"]  # Q_i
+    Where there are fewer records than coefficients Q_i spans the records, and all the rest has the ridge's curvature.
+    """
+
+    values: Float[Array, "agents rank"]  # h_i, with the ridge
+    vectors: Float[Array, "agents dim rank"]  # Q_i
     moments: Float[Array, "agents dim"]  # b_i
+    rest: Float[Array, ""]  # l2
 
     def solve(self, i: Any, p: Array, kappa: Array, v: Array) -> Array:
         """argmin 1/2 x'H_i x - b_i'x + <p, x> + kappa/2 ||x - v||^2 for agent i, or for all with i = slice(None)."""
         h, Q = self.values[i], self.vectors[i]
         right = self.moments[i] - p + kappa[..., None] * v
-        turned = jnp.einsum("...kj,...k->...j", Q, right) / (h + kappa[..., None])
-        return jnp.einsum("...kj,...j->...k", Q, turned)
+        turned = jnp.einsum("...kj,...k->...j", Q, right)
+        if Q.shape[-1] == Q.shape[-2]:
+            return jnp.einsum("...kj,...j->...k", Q, turned / (h + kappa[..., None]))
+        beside = self.rest + kappa[..., None]
+        bent = turned / (h + kappa[..., None]) - turned / beside
+        return right / beside + jnp.einsum("...kj,...j->...k", Q, bent)
 
 
 class Exact(NamedTuple):

@@ -64,25 +64,49 @@ def world_of(problem: Problem, graph: Graph, plan: Plan) -> World:
 
 
 SPECTRA_DIM = 1024  # least squares up to this size are diagonalised once instead of iterated on
+NO_CURVATURE = 1e-13  # an eigenvalue this much smaller than the largest is rounding
 
 
 def spectra_of(problem: Problem) -> Spectra | None:
-    """For least squares without r: every agent's Hessian, diagonalised."""
-    if problem.loss is not LEAST_SQUARES or problem.regulariser.kind != "none" or problem.dim > SPECTRA_DIM:
+    """For least squares without r: every agent's Hessian, diagonalised, whole or on the span of its records."""
+    if problem.loss is not LEAST_SQUARES or problem.regulariser.kind != "none":
         return None
+    thin = problem.dim > SPECTRA_DIM
+    if thin and (problem.terms.free or int(problem.split.sizes.max()) >= problem.dim):
+        return None  # a free intercept bends the ridge, and many records leave nothing to save
     known = problem.__dict__.setdefault("_spectra", [])
     if not known:
-        zeros = jnp.zeros((problem.agents, problem.dim))
-        silos, ridge = problem.working_silos, problem.terms.ridge_gradient
-
-        def hessian_column(e: Array) -> Array:
-            return silos.gradients(zeros + e[None, :], None) - silos.gradients(zeros, None) + ridge(e)[None, :]
-
-        columns = jax.jit(jax.vmap(hessian_column))(jnp.eye(problem.dim))  # (dim, agents, dim)
-        values, vectors = np.linalg.eigh(np.asarray(columns).transpose(1, 0, 2))
-        moments = -np.asarray(silos.gradients(zeros, None))
-        known.append(Spectra(jnp.asarray(values), jnp.asarray(vectors), jnp.asarray(moments)))
+        values, vectors = _thin_spectra(problem) if thin else _full_spectra(problem)
+        moments = -problem.working_silos.gradients(jnp.zeros((problem.agents, problem.dim)), None)
+        known.append(Spectra(jnp.asarray(values), jnp.asarray(vectors), moments, jnp.asarray(problem.l2)))
     return known[0]
+
+
+def _full_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    zeros = jnp.zeros((problem.agents, problem.dim))
+    silos, ridge = problem.working_silos, problem.terms.ridge_gradient
+
+    def hessian_column(e: Array) -> Array:
+        return silos.gradients(zeros + e[None, :], None) - silos.gradients(zeros, None) + ridge(e)[None, :]
+
+    columns = jax.jit(jax.vmap(hessian_column))(jnp.eye(problem.dim))  # (dim, agents, dim)
+    return np.linalg.eigh(np.asarray(columns).transpose(1, 0, 2))  # type: ignore[return-value]
+
+
+def _thin_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """From A_i A_i' / m_i = U diag(s) U', which is small where records are few: h = s + l2, Q = A_i' U / sqrt(m_i s)."""
+    silos = problem.working_silos.dense()
+    A, start, size = (np.asarray(part) for part in (silos.X, silos.start, silos.size))
+    rank = int(size.max())
+    values = np.full((len(size), rank), problem.l2)
+    vectors = np.zeros((len(size), problem.dim, rank))
+    for i, (first, m) in enumerate(zip(start, size, strict=True)):
+        mine = A[first : first + m]
+        s, U = np.linalg.eigh(mine @ mine.T / m)
+        real = s > NO_CURVATURE * s[-1]
+        values[i, :m] += np.where(real, s, 0.0)
+        vectors[i, :, :m] = mine.T @ (U * np.where(real, 1.0 / np.sqrt(m * np.where(real, s, 1.0)), 0.0))
+    return values, vectors
 
 
 def scan_turns(
