@@ -94,7 +94,7 @@ def _full_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _thin_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """From A_i A_i' / m_i = U diag(s) U', which is small where records are few: h = s + l2, Q = A_i' U / sqrt(m_i s)."""
+    """From A_i A_i' / m_i = U diag(s) U', small where records are few: h = s + l2, Q = A_i' U / sqrt(m_i s)."""
     silos = problem.working_silos.dense()
     A, start, size = (np.asarray(part) for part in (silos.X, silos.start, silos.size))
     rank = int(size.max())
