@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -109,36 +109,25 @@ def sweep(
     asked = [None] if budgets is None else list(budgets)
     if not numbers or not asked:
         raise InputError(f"{len(numbers)} seeds and {len(asked)} budgets arrived; needed at least one of each.")
+    options = dict(algorithm=algorithm, activations=activations, walk=walk, steps=steps, start=start, ratio=ratio)
+    options |= dict(variant=variant, noise=noise, limits=limits, prior=prior)
     plans, keys = [], []
     for budget in asked:
-        for seed in numbers:
-            walk_key, noise_key = jax.random.split(jax.random.key(seed))
-            if seed == numbers[0]:
-                plan = make_plan(
-                    problem,
-                    graph,
-                    algorithm=algorithm,
-                    mechanism=None if budget is None and mechanism in SOUND else mechanism,
-                    budget=budget,
-                    activations=activations,
-                    walk=walk,
-                    steps=steps,
-                    key=walk_key,
-                    start=start,
-                    ratio=ratio,
-                    variant=variant,
-                    noise=noise,
-                    limits=limits,
-                    prior=prior,
-                )
-            else:
-                plan = _with_walk(plans[-1], graph, walk_key)
-            plans.append(plan)
-            keys.append(noise_key)
+        kind = None if budget is None and mechanism in SOUND else mechanism
+        some, own = plan_seeds(problem, graph, numbers, mechanism=kind, budget=budget, **options)
+        plans += some
+        keys.append(own)
     _check_one_program(plans)
     with shown(progress, f"{len(plans)} runs of {algorithm} on {graph.name}") as report:
-        x = run_plans(problem, graph, plans, jnp.stack(keys), report)
+        x = run_plans(problem, graph, plans, jnp.concatenate(keys), report)
     return _measure(problem, plans, numbers * len(asked), x, reference)
+
+
+def plan_seeds(problem: Problem, graph: Graph, seeds: Sequence[int], **options: Any) -> tuple[list[Plan], Array]:
+    """One plan a seed, and the noise keys: `make_plan` once, then the same plan along each seed's own walk."""
+    walks, noises = zip(*(jax.random.split(jax.random.key(seed)) for seed in seeds), strict=True)
+    first = make_plan(problem, graph, key=walks[0], **options)
+    return [first, *(_with_walk(first, graph, key) for key in walks[1:])], jnp.stack(noises)
 
 
 def _with_walk(plan: Plan, graph: Graph, key: Array) -> Plan:
@@ -180,12 +169,13 @@ def _batch(plans: list[Plan], hops: int) -> tuple[Turn, Turn]:
     return turns, axes
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3), donate_argnums=(7,))
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4), donate_argnums=(8,))
 def _advance_all(
     algorithm: Algorithm,
     variant: str | None,
     axes: Turn,
     together: bool,
+    noted: bool,
     world: World,
     steps: Any,
     keys: Array,
@@ -194,7 +184,8 @@ def _advance_all(
 ) -> Any:
     def one(steps: Any, key: Array, state: Any, turns: Turn) -> Any:
         batched = together and axes.acts is not None
-        return scan_turns(algorithm, variant, False, world, steps, key, state, turns, batched)[0]
+        state, (points, _) = scan_turns(algorithm, variant, False, world, steps, key, state, turns, batched)
+        return state, points if noted else None
 
     if together:
         return jax.vmap(one, in_axes=(0, 0, 0, axes))(steps, keys, states, turns)
@@ -207,10 +198,21 @@ def _advance_all(
     return jax.lax.map(single, (steps, keys, states, own))
 
 
+Note = Callable[[np.ndarray, np.ndarray], None]  # (hops, models (runs, points, dim) after each of them)
+
+
 def run_plans(
-    problem: Problem, graph: Graph, plans: list[Plan], keys: Array, progress: Progress | None = None
+    problem: Problem,
+    graph: Graph,
+    plans: list[Plan],
+    keys: Array,
+    progress: Progress | None = None,
+    note: Note | None = None,
 ) -> np.ndarray:
-    """The models that plans of one algorithm and mechanism lead to, one row a plan; each with its own noise key."""
+    """The models that plans of one algorithm and mechanism lead to, one row a plan; each with its own noise key.
+
+    `note` is told the models on the way, as often as a trace notes them.
+    """
     first = plans[0]
     world = world_of(problem, graph, first)
     longest = max(len(plan.route) for plan in plans)
@@ -235,7 +237,11 @@ def run_plans(
         return Turn(*(piece(part, axis) for part, axis in zip(turns, axes, strict=True)))
 
     for c in range(chunks):
-        states = _advance_all(first.algorithm, first.variant, axes, together, world, steps, keys, states, cut(c))
+        states, points = _advance_all(
+            first.algorithm, first.variant, axes, together, note is not None, world, steps, keys, states, cut(c)
+        )
+        if note is not None:
+            note(c * chunk + stride * np.arange(1, BLOCKS + 1), np.asarray(points))
         if progress is not None:
             jax.block_until_ready(states)
             progress(min((c + 1) * chunk, longest), longest)
