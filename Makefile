@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export RELAYDP_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test test-slow lint docs clean
+.PHONY: setup demo test test-slow bench lint docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -29,6 +29,9 @@ test: setup ## the fast tests (minutes)
 
 test-slow: setup ## the slow checks: real data, many seeds, large graphs
 	$(BIN)/python -m pytest -q -m slow
+
+bench: setup ## what it costs, as ratios to peers: build/bench/bench.md (an hour; BENCH="--quick" takes minutes)
+	$(BIN)/python benchmarks/bench.py $(BENCH)
 
 lint: setup ## ruff and pyright
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import relaydp as rd
 from relaydp.attack import View, infer, score
 from relaydp.attack.expose import METHODS, About, expose
-from relaydp.cli.attack import IMAGES, few, gradient_errors, true_records
+from relaydp.auditing.campaign import IMAGES, few, gradient_errors, true_records
 from relaydp.cli.main import app
 from relaydp.errors import InputError
 from relaydp.problem import Problem, Silos

@@ -15,7 +15,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "relaydp"
 
 # Each room may import those before it and no other; `result` is one file. A room's own modules are free.
-ORDER = "errors prox graph privacy data problem algorithm certificate result engine attack auditing report cli".split()
+ORDER = "errors prox graph privacy data problem algorithm certificate result".split()
+ORDER += "engine attack auditing report paper cli".split()
 SIDE = {
     **{name: {"errors"} for name in ("prox", "graph", "privacy", "data")},
     # an attack sees messages and public facts: neither the engine that made them nor anybody's records

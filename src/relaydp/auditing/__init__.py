@@ -1,6 +1,23 @@
-"""Audits: privacy claims put to the test by experiment."""
+"""Audits: privacy claims put to the test by experiment.
+
+audit      how well can two neighbouring data sets be told apart?  -> a lower bound on epsilon
+campaign   what does an eavesdropper make of a run's messages?     -> records, beside the true ones
+"""
 
 from relaydp.auditing.audit import AuditReport, Bound, audit
+from relaydp.auditing.campaign import Campaign, Row, Target, campaign, few, fresh_runs, saved_run
 from relaydp.auditing.canary import CANARIES
 
-__all__ = ["CANARIES", "AuditReport", "Bound", "audit"]
+__all__ = [
+    "CANARIES",
+    "AuditReport",
+    "Bound",
+    "Campaign",
+    "Row",
+    "Target",
+    "audit",
+    "campaign",
+    "few",
+    "fresh_runs",
+    "saved_run",
+]

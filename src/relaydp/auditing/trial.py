@@ -53,7 +53,7 @@ def collect(
     """`runs` runs under D and as many under D': one plan, one start, fresh noise for each."""
     x0 = jnp.zeros(pair.first.dim)
     known = _known(plan, pair.first, graph, x0)
-    worlds = [world_of(problem, graph, plan) for problem in (pair.first, pair.second)]
+    worlds = [world_of(problem, graph, plan, batched=True) for problem in (pair.first, pair.second)]
     direction = _canary_direction(pair, worlds, x0)
     start = begin(plan.algorithm, plan.variant, worlds[0], plan.steps, x0)
     turns = jax.tree.map(lambda part: jnp.asarray(part)[None], turns_of(plan, len(plan.route)))

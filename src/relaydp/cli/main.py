@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from relaydp import __version__
-from relaydp.cli import attack, audit, compare, data, ledger, plan, run
+from relaydp.cli import attack, audit, compare, data, ledger, paper, plan, run
 from relaydp.errors import RelayError
 
 HELP = """Train convex models together, without a server and without leaking anybody's records.
@@ -30,6 +30,7 @@ EPILOG = """\b
   relaydp show first                      look at it again
   relaydp rerun first                     repeat it, bit for bit
   relaydp ledger verify first             check what it has cost, release by release
+  relaydp paper list                      the paper's experiments, made anew
   relaydp data list                       what there is to train on
 """
 
@@ -109,6 +110,7 @@ app.command()(run.show)
 app.command()(run.rerun)
 app.add_typer(data.app, name="data")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(paper.app, name="paper")
 
 
 def main() -> None:

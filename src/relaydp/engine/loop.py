@@ -52,10 +52,11 @@ class World(NamedTuple):
         return open_door(silos, terms, clip, network, variant, batched, exact)
 
 
-def world_of(problem: Problem, graph: Graph, plan: Plan) -> World:
+def world_of(problem: Problem, graph: Graph, plan: Plan, batched: bool = False) -> World:
+    """`batched`: for many runs that share each read of the records."""
     needed = plan.algorithm.data == "argmin" and plan.mechanism != "gradient"
     return World(
-        silos=problem.working_silos,
+        silos=problem.silos_for(plan.activations, plan.clip is not None, batched or plan.algorithm.kind == "rounds"),
         terms=problem.terms,
         clip=None if plan.clip is None else jnp.asarray(plan.clip),
         network=network_of(graph, plan.algorithm.needs),
@@ -146,6 +147,8 @@ def begin(algorithm: Algorithm, variant: str | None, world: World, steps: Any, x
 def stride_for(plan: Plan) -> int:
     """Hops a stretch: from the nominal length, not the walk's, so that all seeds share one compiled chunk."""
     nominal = plan.activations * (plan.facts.agents if plan.algorithm.kind == "relay" else 1)
+    if len(plan.route) < nominal // 64:  # a walk that ends before it has seen much of a large network
+        nominal = 1 << (len(plan.route) - 1).bit_length()
     return -(-nominal // POINTS)
 
 

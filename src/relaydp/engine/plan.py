@@ -116,7 +116,7 @@ class Plan:
             "messages": int(self.tally.messages[-1]),
             "walk": self.walk,
             "steps": {name: np.asarray(value).tolist() for name, value in self.steps._asdict().items()},
-            "noise_scales": self.scales.tolist(),
+            "noise_scales": _rows(self.scales),
             "sensitivity": self.sensitivity.tolist(),
             "predicted_excess": self.predicted,
             "planned_for": "guess from public bounds" if self.prior is None else "prior",
@@ -187,6 +187,11 @@ class Plan:
         who, when = releases[:2]
         t = self.route.activation[when, who] if isinstance(self.route, Rounds) else self.route.activation[when]
         ledger.charge_many(*releases, kind="pure", epsilon=self.pure[t, who])
+
+
+def _rows(scales: np.ndarray) -> list[list[float]]:
+    """As lists; where nothing is noised one row serves every activation, however many agents there are."""
+    return scales.tolist() if scales.any() else [[0.0] * scales.shape[1]] * len(scales)
 
 
 def resolve_mechanism(
@@ -278,7 +283,8 @@ def make_plan(
     wanted = None
     if public and budget is not None:
         epsilons = np.array(agent_epsilons(budget, limits, facts.agents))
-        rho = np.array([rho_for(each, budget.delta) for each in epsilons])
+        kinds, of = np.unique(epsilons, return_inverse=True)  # a million agents ask for few different promises
+        rho = np.array([rho_for(each, budget.delta) for each in kinds.tolist()])[of]
         wanted = Noise(rho, ratio, as_prior(prior, facts))
         if kind == "objective":
             assert isinstance(problem, Problem)
@@ -333,9 +339,11 @@ def make_plan(
 
 def _check_promise(ledger: Ledger, epsilons: list[float], delta: float) -> None:
     """What the ledger will have spent, against what was promised: once more, and not in rho."""
-    for agent, ((spent, _), allowed) in enumerate(zip(ledger.by_agent(delta), epsilons, strict=True)):
-        if not spent <= allowed * (1.0 + TOLERANCE):
-            raise PrivacyError(f"agent {agent} would spend epsilon {spent:.6g} of {allowed:.6g}: this plan is refused.")
+    over = ledger.overspender(np.asarray(epsilons) * (1.0 + TOLERANCE), delta)
+    if over is not None:
+        agent, spent = over
+        allowed = epsilons[agent]
+        raise PrivacyError(f"agent {agent} would spend epsilon {spent:.6g} of {allowed:.6g}: this plan is refused.")
 
 
 def check_seed(seed: object) -> None:

@@ -32,7 +32,7 @@ def rerun(
     saved = load_result(folder)
     config = saved.config
     if problem is None:
-        problem = build_again(config["problem"], _records(config["problem"], data))
+        problem = build_again(config["problem"], find_records(config["problem"], data))
     _check_same(config["problem"], problem)
     asked = dict(config["solve"])
     budget = asked.pop("budget")
@@ -51,16 +51,21 @@ def rerun(
     )
 
 
-def _records(spec: dict[str, Any], data: Records | str | os.PathLike[str] | None) -> Records:
+def find_records(
+    spec: dict[str, Any],
+    data: Records | str | os.PathLike[str] | None = None,
+    *,
+    cure: str = "pass data= or problem=",
+) -> Records:
+    """The records behind a saved result's problem: `data` where it is given, else found as they were then.
+
+    cure   what a message tells the caller to do where they are in no file
+    """
     if isinstance(data, Records):
         return data
-    source = spec["source"]
-    if source is None and data is None:
-        raise InputError(
-            f"this result was made from records in memory ({spec['data']!r}), which are in no file; pass data= or "
-            "problem=."
-        )
-    known = source or {}
+    known = spec["source"] or {}
+    if data is None and not known:
+        raise InputError(f"the records ({spec['data']}) were made in memory and are in no file; {cure}.")
     columns = {name: known[name] for name in ("label", "groups", "drop") if name in known}
     return load_data(known["source"] if data is None else data, **columns)
 

@@ -208,21 +208,23 @@ def run_plans(
     keys: Array,
     progress: Progress | None = None,
     note: Note | None = None,
+    x0: np.ndarray | None = None,
 ) -> np.ndarray:
     """The models that plans of one algorithm and mechanism lead to, one row a plan; each with its own noise key.
 
-    `note` is told the models on the way, as often as a trace notes them.
+    `note` is told the models on the way, as often as a trace notes them. `x0` is the common start, else 0.
     """
     first = plans[0]
-    world = world_of(problem, graph, first)
     longest = max(len(plan.route) for plan in plans)
     stride = max(stride_for(plan) for plan in plans)
     chunk = BLOCKS * stride
     chunks = -(-longest // chunk)
     turns, axes = _batch(plans, chunks * chunk)
     together = axes.holder is None or jax.default_backend() != "cpu"
+    world = world_of(problem, graph, first, batched=together)
     steps = jax.tree.map(lambda *parts: jnp.stack(parts), *(plan.steps for plan in plans))
-    state = begin(first.algorithm, first.variant, world, first.steps, jnp.zeros(problem.dim))
+    origin = jnp.zeros(problem.dim) if x0 is None else jnp.asarray(x0)
+    state = begin(first.algorithm, first.variant, world, first.steps, origin)
     states = jax.tree.map(lambda part: jnp.repeat(part[None], len(plans), axis=0), state)
 
     def cut(c: int) -> Turn:

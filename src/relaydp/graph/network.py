@@ -43,12 +43,16 @@ def metropolis(graph: Graph) -> np.ndarray:
 
 def _slots(graph: Graph) -> dict[str, np.ndarray]:
     most = int(graph.degree.max())
-    own = np.arange(graph.agents)[:, None]
-    neighbours = np.tile(own, (1, most)).astype(np.int32)
+    own = np.arange(graph.agents)
+    neighbours = np.tile(own[:, None], (1, most)).astype(np.int32)
     real = np.arange(most)[None, :] < graph.degree[:, None]
-    neighbours[real] = np.concatenate([graph.neighbours(i) for i in range(graph.agents)])
-    place = {(int(i), int(j)): k for i in range(graph.agents) for k, j in enumerate(neighbours[i][real[i]])}
-    back = np.array([[place.get((int(j), i), 0) for j in row] for i, row in enumerate(neighbours)], np.int32)
+    neighbours[real] = graph.flat
+    # Edge k of the compressed rows goes from row[k] to flat[k]. Sorted by (flat, row) they lie as their ways back do:
+    # the graph is its own transpose. So the sort says where each way back is.
+    row = np.repeat(own, graph.degree)
+    way_back = np.lexsort((row, graph.flat))
+    back = np.zeros(real.shape, np.int32)
+    back[real] = way_back - graph.first[graph.flat]
     return {"neighbours": neighbours, "real": real, "back": back}
 
 

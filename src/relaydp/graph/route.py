@@ -91,7 +91,10 @@ def _uniforms(key: jax.Array, block: int) -> list[float]:
         return np.asarray(jax.random.uniform(jax.random.fold_in(key, block), (size,), "float64")).tolist()
 
 
-def _mark_plf(holders: list[int], hop: int, made: list[int], activations: int) -> tuple[list[bool], list[int], bool]:
+Marks = tuple[list[bool], list[int], bool]  # who acts, how often it has before, and whether all is done
+
+
+def _mark_plf(holders: list[int], hop: int, made: list[int], acted: int, activations: int) -> Marks:
     """Everybody acts at every visit, until somebody has made all its activations."""
     before = []
     for i in holders:
@@ -102,10 +105,10 @@ def _mark_plf(holders: list[int], hop: int, made: list[int], activations: int) -
     return [True] * len(before), before, False
 
 
-def _mark_plan(holders: list[int], hop: int, made: list[int], activations: int) -> tuple[list[bool], list[int], bool]:
+def _mark_plan(holders: list[int], hop: int, made: list[int], acted: int, activations: int) -> Marks:
     """Everybody acts while its plan and the public hop counter allow, until all plans are spent."""
     acts, before, agents = [], [], len(made)
-    missing = agents * activations - sum(made)
+    missing = agents * activations - acted
     for k, i in enumerate(holders, start=hop):
         t = made[i]
         before.append(t)
@@ -124,13 +127,14 @@ def _drawn(graph: Graph, walk: str, activations: int, key: jax.Array, start: int
     go, mark = stepper(graph, walk), {"plf": _mark_plf, "plan": _mark_plan}[rule]
     made = [0] * graph.agents
     visits, acts, activation = [np.array([start])], [], []
-    at, came_from, hops, block, done = start, -1, 0, 0, False
+    at, came_from, hops, acted, block, done = start, -1, 0, 0, 0, False
     while not done:
         steps = go(_uniforms(key, block), at, came_from)
         holders = [at, *steps[:-1]]
-        acting, before, done = mark(holders, hops, made, activations)
+        acting, before, done = mark(holders, hops, made, acted, activations)
         visits.append(np.array(steps[: len(before)], np.int32))
         acts.append(np.array(acting, bool))
+        acted += int(acts[-1].sum())
         activation.append(np.array(before, np.int32))
         at, came_from, hops, block = steps[-1], holders[-1], hops + len(before), block + 1
         if hops > MOST_HOPS:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Above this an edge array alone passes a gigabyte; a denser graph than this is hardly a network.
 MOST_EDGES = 50_000_000
+# Past this many agents random recipes are drawn here, in whole arrays; below, by networkx, as they always were.
+MANY_AGENTS = 20_000
 # Random recipes can give a disconnected graph; each try has its own seed, derived from the user's.
 TRIES = 100
 
@@ -133,16 +135,58 @@ def erdos_renyi(n: int, probability: float, seed: int = 0) -> Graph:
     return _first_connected(name, n, seed, draw, cure)
 
 
+def _simple(low: np.ndarray, high: np.ndarray, n: int) -> np.ndarray:
+    """Which pairs are edges of a simple graph: no loop, and the first of its kind."""
+    code = np.minimum(low, high) * n + np.maximum(low, high)
+    first = np.zeros(len(code), bool)
+    first[np.unique(code, return_index=True)[1]] = True
+    return first & (low != high)
+
+
+def _rewired(n: int, k: int, chance: float, rng: np.random.Generator) -> np.ndarray:
+    """Watts and Strogatz's graph (1998): a ring lattice, each edge's far end moved elsewhere with this chance."""
+    low = np.tile(np.arange(n), k // 2)
+    lattice = (low + np.repeat(np.arange(1, k // 2 + 1), n)) % n
+    moved = np.flatnonzero(rng.random(len(low)) < chance)
+    high = lattice.copy()
+    high[moved] = rng.integers(n, size=len(moved))
+    order = np.concatenate([np.setdiff1d(np.arange(len(low)), moved, assume_unique=True), moved])  # lattice edges first
+    for _ in range(TRIES):
+        bad = order[~_simple(low[order], high[order], n)]
+        if not bad.size:
+            return np.stack([low, high], axis=1)
+        high[bad] = rng.integers(n, size=len(bad))
+    raise InputError(f"{k} neighbours are too many to rewire among {n} agents; needed fewer.")
+
+
+def _paired(n: int, degree: int, rng: np.random.Generator) -> np.ndarray:
+    """A regular graph by the pairing model (Bollobas 1980): every agent's `degree` ends are joined at random.
+
+    A pair that is no edge changes partners with another drawn at random, until there is none.
+    """
+    ends = rng.permutation(np.repeat(np.arange(n), degree)).reshape(-1, 2)
+    for _ in range(TRIES):
+        bad = np.flatnonzero(~_simple(ends[:, 0], ends[:, 1], n))
+        if not bad.size:
+            return ends
+        # one after the other, for two of them may draw the same partner; there are about degree^2 / 4 in all
+        for one, other in zip(bad.tolist(), rng.integers(len(ends), size=len(bad)).tolist(), strict=True):
+            ends[[one, other], 1] = ends[[other, one], 1]
+    raise InputError(f"degree={degree} is too much to pair {n} agents; needed less.")
+
+
 def watts_strogatz(n: int, neighbours: int = 4, rewire: float = 0.1, seed: int = 0) -> Graph:
     """A small world: a ring where each agent knows its nearest `neighbours`, some edges rewired at random."""
-    import networkx as nx
-
     n, k, chance = whole("n", n, 3), whole("neighbours", neighbours, 2), share("rewire", rewire)
     if k % 2 or k >= n:
         raise InputError(f"neighbours={k} for n={n}; needed an even number below n: as many on either side.")
     name, cure = f"watts-strogatz({n}, {k}, {chance:g})", "raise neighbours or lower rewire"
 
-    def draw(derived: int) -> list:
+    def draw(derived: int) -> Any:
+        if n > MANY_AGENTS:
+            return _rewired(n, k, chance, np.random.default_rng(derived))
+        import networkx as nx
+
         return list(nx.watts_strogatz_graph(n, k, chance, seed=derived).edges)
 
     return _first_connected(name, n, seed, draw, cure)
@@ -150,13 +194,15 @@ def watts_strogatz(n: int, neighbours: int = 4, rewire: float = 0.1, seed: int =
 
 def random_regular(n: int, degree: int = 3, seed: int = 0) -> Graph:
     """A random graph in which every agent has the same number of neighbours."""
-    import networkx as nx
-
     n, degree = whole("n", n, 2), whole("degree", degree, 1)
     if degree >= n or n * degree % 2:
         raise InputError(f"degree={degree} for n={n}; needed degree < n and an even n * degree. Change either by one.")
 
-    def draw(derived: int) -> list:
+    def draw(derived: int) -> Any:
+        if n > MANY_AGENTS:
+            return _paired(n, degree, np.random.default_rng(derived))
+        import networkx as nx
+
         return list(nx.random_regular_graph(degree, n, seed=derived).edges)
 
     return _first_connected(f"random-regular({n}, {degree})", n, seed, draw, "use degree=3 or more")

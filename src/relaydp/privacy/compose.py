@@ -46,7 +46,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.signal import lfilter
 from scipy.special import log_ndtr, ndtri
 
 from relaydp.errors import PrivacyError
@@ -453,6 +452,8 @@ def _on_grid(parts: Sequence[_Part], delta: float, tail: float, window: _Window,
     mass = np.maximum(np.fft.irfft(spectrum, size)[places[use] % size], 0) * weight
     # At losses[j]: P(L >= losses[j]), and the sum of P(L = l) e^(losses[j] - l) over the same l.
     upper = infinite + np.cumsum(mass[::-1])[::-1]
+    from scipy.signal import lfilter  # here, because scipy.signal takes 0.4 s to import and few runs come by
+
     lower = lfilter([1.0], [1.0, -math.exp(-step)], mass[::-1])[::-1]
     # Sums above the grid came back at its foot and are missed here: P_tilted of them, and some rounding, before the
     # weight. (Those below came back at its head, and count too much.)

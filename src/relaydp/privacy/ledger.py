@@ -267,12 +267,32 @@ class Ledger:
 
     def by_agent(self, delta: float) -> list[tuple[float, str]]:
         """(epsilon, how it was found) of every agent, in order."""
+        if self._all_gaussian():  # then rho says it all, and agents who do the same have spent the same
+            kinds, of = np.unique(self._spent, return_inverse=True)
+            worth = [(epsilon_exact(spent, delta), "exact Gaussian") for spent in kinds.tolist()]
+            return [worth[k] for k in of.tolist()]
         known: dict[bytes, float] = {}
         agents = rows_by_agent(self._rows[: self._length], self.agents)
         return [_worth(mine, spent, delta, known) for mine, spent in zip(agents, self._spent.tolist(), strict=True)]
 
+    def overspender(self, allowed: ArrayLike, delta: float) -> tuple[int, float] | None:
+        """The first agent whose releases are worth more epsilon than it is allowed (one number an agent), with that
+        epsilon; None where everybody keeps to theirs."""
+        most = np.broadcast_to(np.asarray(allowed, dtype=np.float64), self.agents)
+        if self._all_gaussian():  # epsilon grows with rho: of agents allowed the same, who spent most decides
+            order = np.lexsort((self._spent, most))
+            last = np.flatnonzero(np.append(most[order][1:] != most[order][:-1], True))
+            kept = [epsilon_exact(float(self._spent[i]), delta) <= most[i] for i in order[last]]
+            if all(kept):
+                return None
+        worth = self.by_agent(delta)
+        return next(((i, worth[i][0]) for i in range(self.agents) if not worth[i][0] <= most[i]), None)
+
+    def _all_gaussian(self) -> bool:
+        return not (self._rows["kind"][: self._length] != _GAUSSIAN).any()
+
     def _worst(self, delta: float) -> tuple[float, str]:
-        if not (self._rows["kind"][: self._length] != _GAUSSIAN).any():
+        if self._all_gaussian():
             return epsilon_exact(self.rho, delta), "exact Gaussian"
         return max(self.by_agent(delta))
 

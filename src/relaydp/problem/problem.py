@@ -8,6 +8,7 @@ The ridge belongs to the f_i, r has a prox. An intercept is penalised by neither
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,14 +21,16 @@ from scipy.linalg import eigh
 
 from relaydp.data import Records
 from relaydp.errors import InputError, PrivacyError
+from relaydp.problem import fused
 from relaydp.problem.bounds import Facts, Scaling, scale_records
-from relaydp.problem.loss import CustomLoss, Loss
+from relaydp.problem.loss import LEAST_SQUARES, CustomLoss, Loss
 from relaydp.problem.partition import Split
-from relaydp.problem.silos import Silos, scores
+from relaydp.problem.silos import Gram, Silos, scores
 from relaydp.prox import Regulariser
 
 POINTS_A_PASS = 32  # models whose objective is computed in one matrix product with the records
-DENSE_BYTES = 2**31  # silos whose float64 features fit in 2 GiB are expanded once instead of at every activation
+DENSE_BYTES = 2**31  # silos whose float64 features fit in 2 GiB are expanded once instead of at every matrix product
+PRODUCT_SPEED = 8  # multiplications a matrix product does while a gradient reads one value of the records
 
 
 @jax.tree_util.register_dataclass
@@ -126,7 +129,7 @@ class Problem:
 
     @cached_property
     def silos(self) -> Silos:
-        """Every agent's records as one pytree of arrays, in their compact dtype."""
+        """Every agent's records as one pytree of arrays, in the smallest dtype that holds them to the last bit."""
         order, sizes, _ = self.split
         start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         rows = int(sizes.max())
@@ -139,8 +142,10 @@ class Problem:
             return jnp.asarray(np.concatenate([ordered, blank]) if padding else ordered)
 
         norm = np.sqrt(scaled.norm**2 + 1.0) if self.intercept else scaled.norm
+        stored = _compact(scaled.X)
+        bare = not scaled.offset.any() and (scaled.scale == 1.0).all() and (scaled.shrink == 1.0).all()
         return Silos(
-            X=column(scaled.X),
+            X=column(stored),
             y=column(labels),
             shrink=column(scaled.shrink),
             norm=column(norm),
@@ -151,13 +156,34 @@ class Problem:
             loss=self.loss,
             rows=rows,
             intercept=self.intercept,
+            is_dense=bool(bare and stored.dtype == np.float64),
         )
 
     @cached_property
     def working_silos(self) -> Silos:
-        """The silos as the engine uses them: expanded to float64 features where that fits in memory."""
-        fits = self.silos.X.size * 8 <= DENSE_BYTES
-        return jax.jit(Silos.dense)(self.silos) if fits else self.silos
+        """The silos for matrix products: expanded to float64 features where that fits in memory."""
+        if self.silos.is_dense or self.silos.X.size * 8 > DENSE_BYTES:
+            return self.silos
+        return jax.jit(Silos.dense)(self.silos)
+
+    def silos_for(self, activations: int, clipped: bool, batched: bool = False) -> Silos:
+        """The silos for a run in which every agent acts so many times: compact where the fused pass reads them one run
+        at a time, and with the Gram form where that saves reading more than it takes to make.
+        """
+        silos = self.silos if fused.serves(self.silos) and not batched else self.working_silos
+        m, q = self.split.sizes.mean(), self.dim
+        saves = self.loss is LEAST_SQUARES and activations * (m - q) > m * q / PRODUCT_SPEED
+        return replace(silos, gram=self._gram) if saves and not clipped else silos
+
+    @cached_property
+    def _gram(self) -> Gram:
+        silos = self.silos
+        hessian = np.empty((self.agents, self.dim, self.dim))
+        moment = np.empty((self.agents, self.dim))
+        for i, A in enumerate(_features_by_agent(silos)):
+            y = np.asarray(silos.y[silos.start[i] : silos.start[i] + len(A)])
+            hessian[i], moment[i] = A.T @ A / len(A), A.T @ y / len(A)
+        return Gram(jnp.asarray(hessian), jnp.asarray(moment))
 
     # -- what a private run may know
 
@@ -324,6 +350,25 @@ class Problem:
         )
 
 
+def _compact(X: np.ndarray) -> np.ndarray:
+    """The same numbers in fewer bytes, where they are the same."""
+    if X.dtype == np.float64:
+        for dtype in (np.uint8, np.float32):
+            with np.errstate(invalid="ignore", over="ignore"):
+                # one record shows most misfits before all are converted
+                if all((part.astype(dtype) == part).all() for part in (X[:1], X)):
+                    return X.astype(dtype)
+    return X
+
+
+def _features_by_agent(silos: Silos) -> Iterator[np.ndarray]:
+    """Each agent's features, the intercept's column of ones included."""
+    for start, size in zip(np.asarray(silos.start).tolist(), np.asarray(silos.size).tolist(), strict=True):
+        rows = slice(start, start + size)
+        A = np.asarray(silos._features(silos.X[rows], silos.shrink[rows]))
+        yield np.column_stack([A, np.ones(size)]) if silos.intercept else A
+
+
 MANY_AGENTS, LARGE_SIDE = 2000, 4096  # past these, L_i from the longest record's norm: an upper bound, and one pass
 
 
@@ -333,13 +378,9 @@ def _largest_curvatures(silos: Silos) -> np.ndarray:
     bounds = np.maximum.reduceat(norms[: sizes.sum()] ** 2, starts)
     if len(starts) > MANY_AGENTS:
         return bounds
-    for i, (start, size) in enumerate(zip(starts, sizes, strict=True)):
-        rows = slice(int(start), int(start + size))
-        A = np.asarray(silos._features(silos.X[rows], silos.shrink[rows]))
-        if silos.intercept:
-            A = np.column_stack([A, np.ones(size)])
+    for i, A in enumerate(_features_by_agent(silos)):
         side = min(A.shape)
         if side <= LARGE_SIDE:
             gram = A @ A.T if side == A.shape[0] else A.T @ A
-            bounds[i] = eigh(gram, eigvals_only=True, subset_by_index=[side - 1, side - 1])[0] / size
+            bounds[i] = eigh(gram, eigvals_only=True, subset_by_index=[side - 1, side - 1])[0] / len(A)
     return bounds

@@ -1,0 +1,42 @@
+"""Write what `relaydp paper all --out FOLDER` found into docs/reproduction.md, and its figures beside it.
+
+    relaydp paper all --out paper
+    python scripts/update_reproduction.py paper
+
+Each part of the page between `<!-- NAME -->` and `<!-- end of NAME -->` is replaced by what the experiment shows.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from relaydp.paper import EXPERIMENTS, FULL
+from relaydp.paper.experiment import Found, Picture
+from relaydp.paper.page import markdown
+from relaydp.paper.runner import read_cell
+
+ROOT = Path(__file__).parent.parent
+PAGE, FIGURES = ROOT / "docs" / "reproduction.md", ROOT / "docs" / "reproduction"
+
+
+def main(folder: Path) -> None:
+    text = PAGE.read_text()
+    FIGURES.mkdir(exist_ok=True)
+    for name, experiment in EXPERIMENTS.items():
+        cells = {cell.key: kept for cell in experiment.cells(FULL) if (kept := read_cell(folder, cell)) is not None}
+        blocks = experiment.show(Found(FULL, cells), folder)
+        for block in blocks:
+            if isinstance(block, Picture):
+                shutil.copy(folder / "figures" / f"{block.name}.png", FIGURES)
+        part = "\n\n".join(line for block in blocks for line in markdown(block))
+        part = part.replace("](figures/", "](reproduction/")
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
+        text, count = re.subn(pattern, lambda found, part=part: f"{found[1]}\n{part}\n\n{found[2]}", text, flags=re.S)
+        if count != 1:
+            sys.exit(f"{PAGE} has {count} places for {name}; needed one.")
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,385 @@
+"""campaign: attack runs, and compare what comes out with the truth.
+
+    fresh_runs(problem)  or  saved_run(folder)   ->  targets: runs, and the channels each is read through
+    campaign(targets, methods)                   ->  rows: one a run, channel and method, with its marks
+
+Attacks get messages and public facts. The records are the target's `truth`: they go to the scorer, after an attack has
+answered.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from relaydp.attack import METHODS, About, Exposure, Inferred, View, expose, infer, score
+from relaydp.certificate import plain
+from relaydp.data import Records
+from relaydp.engine import solve
+from relaydp.engine.rerun import find_records
+from relaydp.errors import InputError, RelayError, choose
+from relaydp.graph import ring
+from relaydp.privacy import Budget
+from relaydp.problem import Problem, build_again
+from relaydp.result import Result, load_result
+
+ACTIVATIONS = 5
+BUDGETS = (Budget(12.0, 1e-5), Budget(1.0, 1e-5))
+MECHANISMS = ("none", "published", "gradient")
+RECOVERED = 1e-6  # a gradient with a smaller relative error counts as recovered
+SATURATED = 1e-200  # far out a slope vanishes; relative to a smaller gradient than this no error has a meaning
+# The layout of the catalogue's images: (height, width, channels), and whether channels lie one after the other.
+IMAGES = {
+    "fashion-small": ((14, 14, 1), False),
+    "digits": ((8, 8, 1), False),
+    "mnist": ((28, 28, 1), False),
+    "fashion": ((28, 28, 1), False),
+    "cifar10": ((32, 32, 3), True),
+}
+
+Report = Callable[[str, int, int], None]  # (what is being done, done, in all)
+
+
+# ---------------------------------------------------------------- what is attacked
+
+
+class Reading(NamedTuple):
+    """The gradients that one channel of a run gives away, and how far each is from the true one."""
+
+    channel: str | None
+    found: Inferred
+    errors: np.ndarray | None  # None without the truth
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """One run and the channels it is read through. `truth` holds the records: the scorer's, never an attack's."""
+
+    label: str
+    result: Result
+    about: About
+    channels: tuple[str | None, ...]
+    truth: Problem | None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, label: str, result: Result, truth: Problem | None, notes: tuple[str, ...] = ()) -> Target:
+        """A run with what everybody knows of its records, read through both of recal's channels where noise makes them
+        differ."""
+        shape, planes = IMAGES.get(result.config["problem"]["data"], (None, False))
+        two = result.algorithm == "recal" and result.mechanism == "published"
+        about = About.of(result, shape=shape, planes=planes)
+        return cls(label, result, about, ("u", "x") if two else (None,), truth, notes)
+
+    @cached_property
+    def view(self) -> View:
+        """All that an attack sees."""
+        return View.of(self.result, intercepts=self.about.outputs if self.about.intercept else 0)
+
+    @cached_property
+    def readings(self) -> tuple[Reading, ...]:
+        """Every channel read, once for all methods."""
+        inferred = [(channel, infer(self.view, channel)) for channel in self.channels]
+        truth, result = self.truth, self.result
+        return tuple(
+            Reading(channel, found, None if truth is None else gradient_errors(found, truth, result))
+            for channel, found in inferred
+        )
+
+
+def fresh_runs(
+    problem: Problem,
+    *,
+    mechanisms: Sequence[str] = MECHANISMS,
+    budgets: Sequence[Budget] = BUDGETS,
+    variant: str | None = None,
+    activations: int = ACTIVATIONS,
+    seed: int = 0,
+    report: Report | None = None,
+) -> list[Target]:
+    """The runs the paper's claim is about, on a ring: RECAL without noise ("none"), the published DP-RECAL at the
+    smallest budget ("published"), the sound DP-RECAL at each ("gradient")."""
+    for name in mechanisms:
+        choose("mechanism", name, MECHANISMS)
+    if variant is not None and "published" not in mechanisms:
+        raise InputError(f"variant={variant!r} belongs to mechanism published; add it, or leave it out.")
+    asked: list[tuple[str, dict[str, Any]]] = []
+    if "none" in mechanisms:
+        asked.append(("RECAL", {}))
+    if "published" in mechanisms:
+        least = min(budgets, key=lambda budget: budget.epsilon)
+        options = {"mechanism": "published", "budget": least, "variant": variant}
+        asked.append((f"published, epsilon {least.epsilon:g}", options))
+    if "gradient" in mechanisms:
+        asked += [(f"sound, epsilon {b.epsilon:g}", {"mechanism": "gradient", "budget": b}) for b in budgets]
+    targets = []
+    for k, (label, options) in enumerate(asked):
+        if report is not None:
+            report(f"run: {label}", k, len(asked))
+        result = solve(
+            problem,
+            ring(problem.agents),
+            walk="cyclic",
+            activations=activations,
+            seed=seed,
+            trace=False,
+            reference=False,
+            progress=False,
+            **options,
+        )
+        targets.append(Target.of(label, result, problem))
+    return targets
+
+
+def saved_run(
+    folder: str | os.PathLike[str],
+    data: Records | str | os.PathLike[str] | None = None,
+    *,
+    asks: str = "data=",
+) -> Target:
+    """The run in a result folder. Without its data it can still be attacked; a note then says why it is not scored.
+
+    asks   what a message calls the `data` argument
+    """
+    result = load_result(folder)
+    spec = result.config["problem"]
+    truth, notes = None, ()
+    try:
+        truth = build_again(spec, find_records(spec, data, cure=f"pass {asks}"))
+    except RelayError as error:
+        if data is not None:  # asked for, so its absence is an error
+            raise
+        notes = (f"Not scored: {error}",)
+    if truth is not None and truth.data.digest() != spec["data_sha256"]:
+        raise InputError(f"the data is not what this result was made from (its checksum differs). Pass {asks}.")
+    label = f"{result.algorithm}, {result.mechanism or 'no'} mechanism"
+    if result.budget is not None:
+        label += f", epsilon {result.budget.epsilon:g}"
+    return Target.of(label, result, truth, notes)
+
+
+def few(data: Records, count: int) -> Records:
+    """The first `count` records (or all there are), taking the classes in turn where there are classes."""
+    labels, codes = np.unique(data.y, return_inverse=True)
+    turn = np.empty(len(data), np.int64)  # how many of its class come before a record
+    for code in range(len(labels)):
+        mine = np.flatnonzero(codes == code)
+        turn[mine] = np.arange(len(mine))
+    rows = np.lexsort((codes, turn))[:count]
+    return Records(data.X[rows], data.y[rows], ranges=data.ranges, columns=data.columns, name=data.name)
+
+
+# ---------------------------------------------------------------- attack, then score
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One run through one channel by one method: what was got, and how near it came where the truth is at hand."""
+
+    label: str
+    target: Target
+    exposure: Exposure
+    gradients: int  # activations that left a trace
+    recovered: int | None = None  # gradients with a relative error below RECOVERED
+    median_error: float = math.nan
+    mse: list[float] = field(default_factory=list)  # one an agent
+    psnr: list[float] = field(default_factory=list)
+    ssim: list[float] = field(default_factory=list)
+    curve: list[float] = field(default_factory=list)  # median MSE after each of a search's snapshots
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.target.notes, *self.exposure.notes)
+
+    @property
+    def images(self) -> np.ndarray:
+        """What was got, (n, height, width, channels) in [0, 1]."""
+        return self.target.about.images(self.exposure.records) / self.target.about.high
+
+    def summary(self) -> dict[str, Any]:
+        """The row in one JSON object: medians over agents."""
+        result, exposure = self.target.result, self.exposure
+        middle = {name: plain(_median(getattr(self, name))) for name in ("mse", "psnr", "ssim")}
+        return {
+            "run": self.label,
+            "algorithm": result.algorithm,
+            "mechanism": result.mechanism,
+            "epsilon": None if result.budget is None else result.budget.epsilon,
+            "delta": result.delta,
+            "channel": exposure.channel,
+            "method": exposure.method,
+            "agents": len(exposure),
+            "gradients": self.gradients,
+            "recovered": self.recovered,
+            "share": None if self.recovered is None else self.recovered / self.gradients,
+            "median_error": plain(self.median_error),
+            **middle,
+            "ssim_best": plain(max(self.ssim, default=math.nan)),
+            "iterations": exposure.at.tolist() if self.curve else None,
+            "mse_curve": self.curve or None,
+            "notes": list(self.notes),
+        }
+
+
+def _median(values: list[float]) -> float:
+    return float(np.median(values)) if values else math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Campaign:
+    """All rows, run by run. The runs are of one problem, so the first speaks for all about data and records."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def title(self) -> str:
+        result = self.rows[0].target.result
+        problem = result.config["problem"]
+        return f"{problem['data']}, {problem['loss']}, {result.agents} agents"
+
+    def summary(self) -> dict[str, Any]:
+        """The campaign in one JSON object."""
+        first = self.rows[0].target
+        problem = first.result.config["problem"]
+        return {
+            "data": problem["data"],
+            "agents": first.result.agents,
+            "loss": problem["loss"],
+            "shape": list(first.about.shape),
+            "rows": [row.summary() for row in self.rows],
+        }
+
+    @property
+    def original(self) -> np.ndarray | None:
+        """The true images, in [0, 1]; None where they are not at hand, or an agent's record is one of several."""
+        about, truth, agents = self.rows[0].target.about, self.rows[0].target.truth, self.rows[0].exposure.agent
+        if truth is None or not _alone(truth, agents):
+            return None
+        return about.images(true_records(truth, agents)) / about.high
+
+    def images(self) -> list[tuple[str, np.ndarray]]:
+        """Label and images of each row, the original first where there is one: as `draw_attack` takes them."""
+        many = len({row.exposure.method for row in self.rows}) > 1
+        original = self.original
+        shown = [] if original is None else [("original", original)]
+        for row in self.rows:
+            label = row.label.replace(", through", "\nthrough") + (f"\n{row.exposure.method}" if many else "")
+            shown.append((label, row.images))
+        return shown
+
+    def curves(self) -> dict[str, tuple[list[int], list[float]]]:
+        """Label -> (iterations, MSE) of each search that could be scored: as `draw_search` takes them."""
+        return {
+            f"{row.label}, {row.exposure.method}": (row.exposure.at.tolist(), row.curve)
+            for row in self.rows
+            if row.curve
+        }
+
+
+def campaign(
+    targets: Sequence[Target],
+    methods: Sequence[str] = ("closed-form",),
+    *,
+    seed: int = 0,
+    iterations: int | None = None,
+    restarts: int | None = None,
+    report: Report | None = None,
+) -> Campaign:
+    """Attack every run through each of its channels by every method, and score what comes out.
+
+        iterations, restarts   of a search; default: its own
+
+    >>> import relaydp as rd
+    >>> problem = rd.logistic(few(rd.load_data("fashion-small"), 2), agents=2, l2=1e-2)
+    >>> found = campaign(fresh_runs(problem, mechanisms=["published", "gradient"], budgets=[rd.Budget(1.0, 1e-5)]))
+    >>> [(row.label, bool(min(row.ssim) > 0.95)) for row in found.rows]  # doctest: +NORMALIZE_WHITESPACE
+    [('published, epsilon 1, through u', False), ('published, epsilon 1, through x', True),
+     ('sound, epsilon 1', False)]
+    """
+    for method in methods:
+        choose("method", method, METHODS)
+    if not targets or not methods:
+        raise InputError(f"{len(targets)} runs and {len(methods)} methods arrived; needed at least one of each.")
+    return Campaign(tuple(_attacks(targets, methods, seed, iterations, restarts, report)))
+
+
+def _attacks(
+    targets: Sequence[Target],
+    methods: Sequence[str],
+    seed: int,
+    iterations: int | None,
+    restarts: int | None,
+    report: Report | None,
+) -> Iterator[Row]:
+    for target in targets:
+        for reading in target.readings:
+            channel = reading.channel
+            label = target.label if channel is None else f"{target.label}, through {channel}"
+            for method in methods:
+
+                def tell(done: int, total: int, name: str = f"{method}: {label}") -> None:
+                    if report is not None:
+                        report(name, done, total)
+
+                got = expose(
+                    target.view,
+                    target.about,
+                    channel=channel,
+                    method=method,
+                    key=jax.random.key(seed),
+                    steps=iterations,
+                    restarts=restarts,
+                    progress=tell,
+                )
+                yield _scored(Row(label, target, got, len(reading.found)), reading)
+
+
+def _scored(row: Row, reading: Reading) -> Row:
+    """The row with its marks. The records come in here, after the attack has answered."""
+    problem, got, about = row.target.truth, row.exposure, row.target.about
+    if problem is None or reading.errors is None:
+        return row
+    errors = reading.errors[reading.found.read]
+    marks: dict[str, Any] = {"recovered": int((errors < RECOVERED).sum()), "median_error": float(np.median(errors))}
+    if _alone(problem, got.agent):
+        truth = true_records(problem, got.agent)
+        found_images, images = about.images(got.records), about.images(truth)
+        marks["mse"] = [score.mse(a, b) for a, b in zip(got.records, truth, strict=True)]
+        span = (about.low, about.high)
+        marks["psnr"] = [score.psnr(a, b, *span) for a, b in zip(got.records, truth, strict=True)]
+        if about.is_image:
+            marks["ssim"] = [score.ssim(a, b, *span) for a, b in zip(found_images, images, strict=True)]
+        if len(got.at) > 1:
+            marks["curve"] = np.median(np.mean((got.path - truth[:, None]) ** 2, axis=2), axis=0).tolist()
+    return replace(row, **marks)
+
+
+def _alone(problem: Problem, agents: np.ndarray) -> bool:
+    """Whether these agents have one record each: a mean of records is no record, and there is nothing to compare."""
+    return bool((problem.split.sizes[agents] == 1).all())
+
+
+def true_records(problem: Problem, agents: np.ndarray) -> np.ndarray:
+    """The one record of each of these agents, as the model sees it."""
+    silos = jax.jit(type(problem.silos).dense)(problem.silos)
+    return np.asarray(silos.X)[np.asarray(silos.start)[agents]]
+
+
+def gradient_errors(found: Inferred, problem: Problem, result: Result) -> np.ndarray:
+    """||found - true|| / ||true|| of each inferred gradient, at the point that was inferred with it."""
+    silos = problem.working_silos
+    clip = problem.gradient_bound() if result.mechanism == "gradient" else None
+    bound = None if clip is None else jnp.asarray(clip)
+    each = jax.jit(lambda who, at: jax.lax.map(lambda one: silos.gradient(one[0], one[1], bound), (who, at)))
+    true = np.asarray(each(jnp.asarray(found.agent, jnp.int32), jnp.asarray(found.point)))
+    sizes = np.linalg.norm(true, axis=1)
+    errors = np.linalg.norm(found.gradient - true, axis=1) / np.maximum(sizes, SATURATED)
+    return np.where(sizes < SATURATED, np.inf, errors)

@@ -1,0 +1,152 @@
+"""`relaydp paper`: the paper's experiments on the paper's data, beside the numbers it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relaydp.cli.run import AsJson, Quiet, print_json
+from relaydp.errors import InputError
+
+app = typer.Typer(
+    help="The paper's tables and figures, made anew beside what it prints.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    epilog="""\b
+[bold]Examples[/bold]
+  relaydp paper list                         what there is
+  relaydp paper run table-linear --quick     one table, small
+  relaydp paper all --quick                  everything, small: minutes
+  relaydp paper all --out paper              everything, as in the docs: wants a GPU
+""",
+)
+
+Out = Annotated[Path, typer.Option(help="Folder for cells, figures and the page; kept and gone on with.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats, smaller PLF.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Compute again what is there already.")]
+Seeds = Annotated[int | None, typer.Option(help="Repeats of each cell; default 16, with --quick 3.")]
+Jobs = Annotated[int, typer.Option(help="Processes that share the work; timings are taken one by one in any case.")]
+Data = Annotated[str | None, typer.Option(help="Data sets with commas between; default all four.", metavar="NAMES")]
+
+
+@app.command("list")
+def list_(json_: AsJson = False) -> None:
+    """What there is: names, where the paper has it, how many cells."""
+    from relaydp.paper import EXPERIMENTS, FULL
+
+    rows = [
+        {"name": name, "title": each.title, "printed": each.printed, "cells": len(set(each.cells(FULL)))}
+        for name, each in EXPERIMENTS.items()
+    ]
+    if json_:
+        print_json({"experiments": rows})
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("name", "in the paper", "what", "cells"):
+        table.add_column(column, justify="right" if column == "cells" else "left")
+    for row in rows:
+        table.add_row(row["name"], row["printed"], row["title"], str(row["cells"]))
+    Console(highlight=False).print(table)
+
+
+@app.command()
+def run(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="As `relaydp paper list` has them.")],
+    out: Out = Path("paper"),
+    quick: Quick = False,
+    seeds: Seeds = None,
+    data: Data = None,
+    jobs: Jobs = 1,
+    fresh: Fresh = False,
+    json_: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run some of the experiments and write OUT/paper.md and OUT/paper.html.
+
+    \b
+    relaydp paper run table-linear --quick
+    relaydp paper run table-linear methods-linear --data mnist,cifar10 --seeds 4
+
+    Every cell is kept in OUT/cells: an interrupted run goes on where it stopped.
+    """
+    _run(names, out, quick, seeds, data, jobs, fresh, json_, quiet)
+
+
+@app.command("all")
+def all_(
+    out: Out = Path("paper"),
+    quick: Quick = False,
+    seeds: Seeds = None,
+    data: Data = None,
+    jobs: Jobs = 1,
+    fresh: Fresh = False,
+    json_: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run everything and write OUT/paper.md and OUT/paper.html.
+
+    \b
+    relaydp paper all --quick
+    relaydp paper all --out paper
+    """
+    _run(["all"], out, quick, seeds, data, jobs, fresh, json_, quiet)
+
+
+def _run(
+    names: list[str],
+    out: Path,
+    quick: bool,
+    seeds: int | None,
+    data: str | None,
+    jobs: int,
+    fresh: bool,
+    json_: bool,
+    quiet: bool,
+) -> None:
+    from relaydp.errors import choose
+    from relaydp.paper import FULL, QUICK, find_experiments, run_experiments
+    from relaydp.paper.experiment import DATA
+
+    effort = QUICK if quick else FULL
+    if seeds is not None:
+        if seeds < 1:
+            raise InputError(f"--seeds {seeds} arrived; needed at least 1.")
+        effort = effort._replace(seeds=seeds)
+    if jobs < 1:
+        raise InputError(f"--jobs {jobs} arrived; needed at least 1.")
+    if data is not None:
+        asked = tuple(name.strip() for name in data.split(",") if name.strip())
+        effort = effort._replace(data=tuple(choose("data set of the paper", name, DATA) for name in asked) or DATA)
+    experiments = find_experiments(names)
+    with _bar(quiet or json_) as report:
+        page = run_experiments(experiments, out, effort, report, fresh=fresh, jobs=jobs)
+    if json_:
+        print_json({"page": str(page), "experiments": [each.name for each in experiments]})
+    elif not quiet:
+        typer.echo(f"{page}\n{page.with_suffix('.html')}")
+
+
+class _bar:
+    """Which cell is in hand, and how long the rest will take, on a terminal."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+
+    def __enter__(self) -> Any:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description:60.60}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=console, transient=True, disable=self.quiet or not console.is_terminal)
+        self.bar.start()
+        task = self.bar.add_task("", total=None)
+        return lambda name, cell, done, total: self.bar.update(task, description=cell, completed=done, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()

@@ -1,0 +1,162 @@
+"""Run experiments cell by cell, keep every cell, and write the page of whatever is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from relaydp.errors import InputError
+from relaydp.paper.experiment import Cell, Effort, Experiment, Found, Progress
+from relaydp.paper.page import Section, write_page
+from relaydp.result import versions
+
+LOT = 4  # cells a process takes in a row
+Report = Callable[[str, str, int, int], None]  # (experiment, cell, cells done, cells in all)
+
+
+def run_experiments(
+    experiments: Sequence[Experiment],
+    folder: str | os.PathLike[str],
+    effort: Effort,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    fresh: bool = False,
+    jobs: int = 1,
+) -> Path:
+    """Compute what is not there yet and write folder/paper.md and paper.html; returns the page.
+
+    Every cell is a file in folder/cells, written whole. An interrupt loses the cell in hand and no other; the page is
+    then written of what is there. `fresh` computes everything again. `jobs` processes share the work; cells that take
+    time run afterwards, one by one.
+    """
+    home = Path(folder)
+    if home.exists() and not home.is_dir():
+        raise InputError(f"{home} is a file; needed a folder to keep cells, figures and the page in.")
+    (home / "cells").mkdir(parents=True, exist_ok=True)
+    work = _work(experiments, effort)
+    todo = [(experiment, cell) for experiment, cell in work if fresh or read_cell(home, cell) is None]
+    done = len(work) - len(todo)
+
+    def tell(name: str, cell: str) -> None:
+        if report is not None:
+            report(name, cell, done, len(work))
+
+    try:
+        shared = [pair for pair in todo if not pair[1].alone] if jobs > 1 else []
+        for count in _together(home, shared, jobs):
+            done += count
+            tell("", "")
+        for experiment, cell in todo if jobs == 1 else (pair for pair in todo if pair[1].alone):
+            tell(experiment.name, cell.key)
+            compute(home, experiment, cell, progress)
+            done += 1
+        tell("", "")
+    finally:
+        _write(home, experiments, effort)
+    return home / "paper.md"
+
+
+def compute(home: Path, experiment: Experiment, cell: Cell, progress: Progress | None = None) -> None:
+    """One cell, measured and kept."""
+    began = time.perf_counter()
+    outcome = experiment.measure(cell, progress)
+    _keep(home, cell, outcome, time.perf_counter() - began)
+
+
+def _together(home: Path, work: list[tuple[Experiment, Cell]], jobs: int) -> Iterator[int]:
+    """Compute cells in processes of their own; yields how many are done, a few at a time.
+
+    Neighbouring cells share data and compiled code, so each process takes several in a row.
+    """
+    if not work:
+        return
+    lots = [work[at : at + LOT] for at in range(0, len(work), LOT)]
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # one accelerator serves them all
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # and the cores are shared out
+        os.environ.setdefault(name, str(max(1, len(os.sched_getaffinity(0)) // jobs)))
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    try:
+        running = [pool.submit(_lot, home, [(each.name, cell) for each, cell in lot]) for lot in lots]
+        for finished in as_completed(running):
+            yield finished.result()
+    except BaseException:
+        for process in list((pool._processes or {}).values()):  # a cell may take minutes: an interrupt does not wait
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _lot(home: Path, cells: list[tuple[str, Cell]]) -> int:
+    """What one process does: looks experiments up by name, since their functions cannot travel."""
+    from relaydp.paper.registry import EXPERIMENTS
+
+    for name, cell in cells:
+        compute(home, EXPERIMENTS[name], cell)
+    return len(cells)
+
+
+def _work(experiments: Sequence[Experiment], effort: Effort) -> list[tuple[Experiment, Cell]]:
+    """Every cell once, in the order of the experiments."""
+    cells: dict[str, tuple[Experiment, Cell]] = {}
+    for experiment in experiments:
+        for cell in experiment.cells(effort):
+            cells.setdefault(cell.key, (experiment, cell))
+    return list(cells.values())
+
+
+def _path(home: Path, cell: Cell) -> Path:
+    return home / "cells" / f"{cell.key}.json"
+
+
+def read_cell(home: Path, cell: Cell) -> dict[str, Any] | None:
+    """What a cell gave, or None where it has not been computed (or its file is damaged: then it is computed again)."""
+    try:
+        kept = json.loads(_path(home, cell).read_text())
+        return kept["outcome"] if kept["cell"] == asdict(cell) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep(home: Path, cell: Cell, outcome: dict[str, Any], seconds: float) -> None:
+    path = _path(home, cell)
+    draft = path.with_suffix(".draft")
+    content = {"cell": asdict(cell), "outcome": outcome, "seconds": seconds, "versions": versions()}
+    draft.write_text(json.dumps(content, allow_nan=False) + "\n")
+    draft.replace(path)
+
+
+def _write(home: Path, experiments: Sequence[Experiment], effort: Effort) -> None:
+    """The page of all cells that are there."""
+    sections = []
+    spent, machines = 0.0, set()
+    for experiment in experiments:
+        cells = list(experiment.cells(effort))
+        outcomes = {cell.key: kept for cell in cells if (kept := read_cell(home, cell)) is not None}
+        if not outcomes:
+            continue
+        for cell in cells:
+            if cell.key in outcomes:
+                kept = json.loads(_path(home, cell).read_text())
+                spent += kept["seconds"]
+                machines.add(kept["versions"]["device"])
+        missing = len({cell.key for cell in cells}) - len(outcomes)
+        blocks = experiment.show(Found(effort, outcomes), home)
+        if missing:
+            blocks = [f"{missing} cells are missing: run the command again to compute them.", *blocks]
+        command = f"relaydp paper run {experiment.name}{' --quick' if effort.name == 'quick' else ''}"
+        sections.append(Section(experiment.name, experiment.title, experiment.printed, command, blocks))
+    found = versions()
+    head = [
+        f"Effort: {effort.name} ({effort.seeds} seeds, PLF {effort.fixed} and {effort.decaying} in tables, "
+        f"{effort.figure} in figures). relaydp {found['relaydp']}, JAX {found['jax']}, Python {found['python']}, on "
+        f"{', '.join(sorted(machines)) or 'nothing yet'}; {spent:.0f} s of computing, compilation included."
+    ]
+    write_page(home, head, sections)

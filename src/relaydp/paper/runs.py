@@ -1,0 +1,260 @@
+"""One cell of the tables and convergence figures: many seeds of one algorithm on one problem of the paper.
+
+Two settings stand beside each other:
+
+    as-printed   features in [0, 1], the paper's weights (1/2 ||x||^2 and 1/2 ||x||_1), its steps, its noise and its
+                 accounting; the start is drawn once from N(0, I), since relative error divides by ||x0 - x*||
+    useful       records of norm at most 1, weights that leave a model worth having, the sound mechanism with exact
+                 accounting, steps and PLF planned for public records like the private ones (`prior=`: PUBLIC of the
+                 held-out ones); the start is 0
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from relaydp.data import Records, load_data
+from relaydp.engine.loop import run
+from relaydp.engine.sweep import plan_seeds, run_plans
+from relaydp.errors import RelayError
+from relaydp.graph import ring
+from relaydp.paper.experiment import AS_PRINTED, USEFUL, Cell, Progress
+from relaydp.privacy import Budget
+from relaydp.problem import Problem, Reference, least_squares, logistic, minimise
+
+AGENTS = 8
+DELTA = 1e-3
+RATIO = 1.01  # the paper's R, which it does not print: noise falls 4.4-fold over 300 activations
+CURVE = 40  # points of a convergence curve
+RIDGE = {AS_PRINTED: 1.0, USEFUL: 0.01}
+L1 = {AS_PRINTED: 0.5, USEFUL: 1e-4}  # where there is one
+PUBLIC = 500  # records of the prior
+TIMED_FOR = 15.0  # seconds, after which the rest of a run is extrapolated
+ZERO = 1e-12  # a minimiser shorter than this is 0
+
+
+@dataclass(frozen=True)
+class Run(Cell):
+    """All seeds of one algorithm under one budget; epsilon 0 stands for no privacy, plf 0 for the planner's choice."""
+
+    loss: str
+    data: str
+    setting: str
+    algorithm: str
+    walk: str
+    l1: float
+    epsilon: float
+    plf: int
+    seeds: int
+    growth: float = 0.0  # of MR-ADMM's penalty, where it is not the usual one
+    tuned: bool = False  # steps from the lab, where the paper's would be usual
+    per_record: bool = False  # noise for a sensitivity of 2c/m_i, as one record's, instead of the paper's 2c
+
+
+@lru_cache(maxsize=2)
+def _records(name: str) -> Any:
+    return load_data(name)
+
+
+@lru_cache(maxsize=2)  # CIFAR-10 in float64 is 245 MB
+def problem_of(loss: str, data: str, setting: str, l1: float) -> Problem:
+    return _problem(_records(data), loss, data, setting, l1, AGENTS)
+
+
+@lru_cache(maxsize=2)
+def prior_of(loss: str, data: str, l1: float) -> Problem:
+    """The useful problem over some of the held-out records, which are taken to be public."""
+    records = _records(data)
+    held = records.test
+    some = np.random.default_rng(0).permutation(len(held))[:PUBLIC]
+    return _problem(Records(held.X[some], held.y[some], ranges=records.ranges), loss, data, USEFUL, l1, 1)
+
+
+def _problem(records: Records, loss: str, data: str, setting: str, l1: float, agents: int) -> Problem:
+    options: dict[str, Any] = {"agents": agents, "l2": RIDGE[setting], "l1": l1}
+    if setting == USEFUL:
+        options["record_norm"] = 1.0
+        if loss == "linear":
+            options["clip"] = 2.0  # a residual |a'x - b| of the rare class; at 1 ijcnn1 ends on a floor of 4e-3
+    elif data == "ijcnn1":
+        options["ranges"] = "fit-public"  # "normalize all numerical features so that the range of each value is [0,1]"
+    if loss == "linear":
+        return least_squares(records, label_bound=1.0, **options)
+    return logistic(records, **options)
+
+
+@lru_cache(maxsize=64)
+def reference_of(loss: str, data: str, setting: str, l1: float) -> Reference:
+    return minimise(problem_of(loss, data, setting, l1))
+
+
+def start_of(cell: Run, dim: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=dim) if cell.setting == AS_PRINTED else np.zeros(dim)
+
+
+def _options(cell: Run) -> dict[str, Any]:
+    """What `make_plan` is asked, beside the seeds."""
+    printed = cell.setting == AS_PRINTED
+    budget = Budget(cell.epsilon, DELTA) if cell.epsilon else None
+    mechanism = None if budget is None else "published" if printed else "auto"
+    return {
+        "algorithm": cell.algorithm,
+        "mechanism": mechanism,
+        "budget": budget,
+        "activations": cell.plf or None,
+        "walk": cell.walk,
+        "steps": {"growth": cell.growth} if cell.growth else "paper" if printed and not cell.tuned else "tuned",
+        "ratio": RATIO if mechanism == "published" else None,
+        "start": 0,
+        "variant": None,
+        "noise": None,
+        "prior": prior_of(cell.loss, cell.data, cell.l1) if mechanism == "auto" else None,
+    }
+
+
+def measure(cell: Run, progress: Progress | None = None) -> dict[str, Any]:
+    """Medians and quartiles over the seeds, a curve on the way, what was sent, and the seconds of one run."""
+    graph = ring(AGENTS)
+    try:
+        problem = problem_of(cell.loss, cell.data, cell.setting, cell.l1)
+        plans, keys = plan_seeds(problem, graph, range(cell.seeds), **_options(cell))
+        if cell.per_record:
+            plans = [replace(plan, scales=plan.scales / plan.facts.sizes) for plan in plans]
+    except RelayError as error:
+        return {"error": str(error)}
+    best = reference_of(cell.loss, cell.data, cell.setting, cell.l1)
+    x0 = start_of(cell, problem.dim)
+    plan = plans[0]
+    hops, models = [np.zeros(1, int)], [np.repeat(x0[None, None], cell.seeds, axis=0)]
+
+    def note(at: np.ndarray, points: np.ndarray) -> None:
+        hops.append(at)
+        models.append(points)
+
+    ends = run_plans(problem, graph, plans, keys, progress, note, x0)
+    at, points = _thinned(np.concatenate(hops), np.concatenate(models, axis=1), max(len(p.route) for p in plans))
+    far = float(np.linalg.norm(x0 - best.x))
+    apart = np.linalg.norm(ends - best.x, axis=1)
+    excess = _at_finite(problem.objectives, ends) - best.value
+    first = problem.objective(x0) - best.value
+    plf = np.median([p.tally.plf[np.minimum(at, len(p.route))] for p in plans], axis=0)
+    flat = points.reshape(-1, problem.dim)
+    return {
+        "relative_error": _spread(apart / far) if far > ZERO else None,
+        "distance": _spread(apart),
+        "excess": _spread(excess),
+        "excess_share": _spread(excess / first) if first > 0 else None,
+        "accuracy": _spread(_at_finite(problem.accuracies, ends)),
+        "solution": {
+            "norm": float(np.linalg.norm(best.x)),
+            "nonzero": int((best.x != 0.0).sum()),
+            "zero": bool(np.linalg.norm(best.x) <= ZERO),
+            "accuracy": problem.accuracy(best.x),
+            "objective": best.value,
+        },
+        "curve": {
+            "plf": plf.tolist(),
+            "error": _band(np.linalg.norm(points - best.x, axis=2) / far) if far > ZERO else None,
+            "excess": _band((_at_finite(problem.objectives, flat) - best.value).reshape(points.shape[:2])),
+            "accuracy": _band(_at_finite(problem.accuracies, flat).reshape(points.shape[:2])),
+        },
+        "diverged": int((~np.isfinite(ends).all(axis=1) | ~(apart < 1e6 * max(far, 1.0))).sum()),
+        "plf": int(np.median([p.route.plf for p in plans])),
+        "hops": int(np.median([len(p.route) for p in plans])),
+        "messages": (messages := int(np.median([int(p.tally.messages[-1]) for p in plans]))),
+        "vectors": messages * plan.algorithm.vectors,
+        "messages_paper": messages * plan.algorithm.paper_factor,
+        "epsilon": _plain(plan.epsilon),
+        "epsilon_paper": _plain(plan.epsilon_paper),
+        "mechanism": plan.mechanism,
+        "steps": {name: float(np.max(np.asarray(value))) for name, value in plan.steps._asdict().items()},
+        "smoothness": float(plan.facts.smoothness.max()),
+        "noise": [float(plan.scales[0].max()), float(plan.scales[-1].max())],
+    }
+
+
+def _thinned(at: np.ndarray, points: np.ndarray, hops: int) -> tuple[np.ndarray, np.ndarray]:
+    """About CURVE points, the first and the last real one among them."""
+    real = int(np.searchsorted(at, hops)) + 1  # beyond the end nothing happens
+    kept = np.unique(np.linspace(0, min(real, len(at)) - 1, CURVE + 1).round().astype(int))
+    return at[kept], points[:, kept]
+
+
+def _at_finite(value: Any, xs: np.ndarray) -> np.ndarray:
+    """value(xs), row by row, with infinity where a model is not finite."""
+    fine = np.isfinite(xs).all(axis=1)
+    out = np.full(len(xs), np.inf)
+    if fine.any():
+        out[fine] = value(xs[fine])
+    return out
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _spread(values: np.ndarray) -> dict[str, float | None]:
+    """Median, quartiles, and the standard error of the mean; null where a run diverged."""
+    if not np.isfinite(values).all():
+        return {"median": None, "low": None, "high": None, "error": None}
+    low, middle, high = np.percentile(values, [25, 50, 75])
+    error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+    return {"median": float(middle), "low": float(low), "high": float(high), "error": error}
+
+
+def _band(values: np.ndarray) -> list[list[float | None]]:
+    """Quartiles and median over the seeds at every point: [low, median, high]."""
+    with np.errstate(invalid="ignore"):
+        rows = np.percentile(values, [25, 50, 75], axis=0)
+    return [[_plain(float(v)) for v in row] for row in rows]
+
+
+@dataclass(frozen=True)
+class Timing(Cell):
+    """How long one of the runs takes, on its own and once compiled."""
+
+    alone = True
+    run: Run
+
+
+class _Enough(Exception):
+    """Timed for long enough."""
+
+
+def seconds(cell: Timing, progress: Progress | None = None) -> dict[str, Any]:
+    """Of one whole run: the first chunk, which compiles, is left out and made up for; so is what follows TIMED_FOR."""
+    asked, graph = cell.run, ring(AGENTS)
+    try:
+        problem = problem_of(asked.loss, asked.data, asked.setting, asked.l1)
+        (plan,), _ = plan_seeds(problem, graph, [0], **_options(asked))
+    except RelayError as error:
+        return {"error": str(error)}
+    x0 = start_of(asked, problem.dim)
+    marks: list[tuple[float, int]] = []
+
+    def mark(done: int, total: int) -> None:
+        marks.append((time.perf_counter(), done))
+        if len(marks) > 2 and marks[-1][0] - marks[1][0] > TIMED_FOR:
+            raise _Enough
+
+    for _ in range(2):  # short runs have one chunk: the second time it is compiled
+        marks[:] = [(time.perf_counter(), 0)]
+        with suppress(_Enough):
+            run(problem, graph, plan, x0, jax.random.key(0), False, mark)
+        if len(marks) > 2:
+            break
+    (first, before), (last, after) = marks[1 if len(marks) > 2 else 0], marks[-1]
+    whole = (last - first) * len(plan.route) / (after - before)
+    return {"seconds": whole, "whole": after == len(plan.route), "device": jax.devices()[0].device_kind}
+
+
+def measure_any(cell: Run | Timing, progress: Progress | None = None) -> dict[str, Any]:
+    return seconds(cell, progress) if isinstance(cell, Timing) else measure(cell, progress)

@@ -1,0 +1,299 @@
+"""One fused pass over the records gives what two matrix products give, keeps its promise when clipped, and steps aside
+where it cannot serve."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import relaydp as rd
+from relaydp.problem import fused
+from relaydp.problem.silos import Silos
+
+pytest.importorskip("numba")
+
+SIZES = [21, 8, 1]  # two blocks of rows and a rest, one block, a single record; the last two are read past their end
+FEATURES = 11
+
+LOSSES: dict[str, Callable[..., rd.Problem]] = {
+    "logistic": rd.logistic,
+    "least-squares": rd.least_squares,
+    "huber": lambda *args, **options: rd.huber(*args, threshold=0.8, **options),
+}
+STORED = {
+    "bytes": ("uint8", dict(ranges=(0, 255))),
+    "shifted bytes": ("uint8", dict(ranges=(3, 200), record_norm=0.9)),
+    "single": ("float32", dict(record_norm=0.9)),
+    "double": ("float64", dict(record_norm=0.9)),
+    "dense": ("float64", {}),
+}
+
+
+def draw_problem(loss: str, stored: str, intercept: bool, sizes: list[int], features: int, seed: int = 0) -> rd.Problem:
+    rng = np.random.default_rng(seed)
+    m, dtype = sum(sizes), STORED[stored][0]
+    X = rng.integers(0, 256, (m, features)) if dtype == "uint8" else rng.standard_normal((m, features))
+    y = np.where(np.arange(m) % 2, 1.0, -1.0) if loss == "logistic" else 2.0 * rng.standard_normal(m)
+    return LOSSES[loss](rd.Records(X.astype(dtype), y), sizes, intercept=intercept, **STORED[stored][1])
+
+
+def draw_x(problem: rd.Problem, seed: int = 1) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(problem.dim))
+
+
+def by_hand(problem: rd.Problem, agent: int, x: Any, clip: float | None) -> np.ndarray:
+    """Record by record, in NumPy, from the documented features."""
+    silos, first = problem.silos, int(problem.split.sizes[:agent].sum())
+    own = slice(first, first + int(problem.split.sizes[agent]))
+    A, y = np.asarray(silos.dense().X)[own], np.asarray(silos.y)[own]
+    A = np.column_stack([A, np.ones(len(A))]) if problem.intercept else A
+    z = A @ np.asarray(x)
+    if problem.loss.name == "logistic":
+        slope = -y / (1.0 + np.exp(y * z))
+    else:
+        slope = np.clip(z - y, -0.8, 0.8) if problem.loss.name == "huber" else z - y
+    each = slope[:, None] * A
+    norms = np.linalg.norm(each, axis=1, keepdims=True)
+    return (each if clip is None else each * np.minimum(1.0, clip / np.maximum(norms, 1e-300))).mean(axis=0)
+
+
+fast, plain = jax.jit(Silos.gradient), jax.jit(Silos.plain_gradient)
+
+
+def assert_same(found: Any, expected: Any, tolerance: float = 1e-13) -> None:
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * max(np.abs(expected).max(), 1e-3))
+
+
+@pytest.fixture(params=LOSSES)
+def loss(request):
+    return request.param
+
+
+@pytest.fixture(params=STORED)
+def stored(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["", "intercept"])
+def intercept(request):
+    return request.param
+
+
+# ---------------------------------------------------------------- the same numbers
+
+
+@pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
+def test_fused_plain_and_by_hand_agree(loss, stored, intercept, clip):
+    problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)
+    silos, x = problem.silos, draw_x(problem)
+    assert fused.serves(silos)
+    assert (silos.X.dtype, silos.is_dense) == (STORED[stored][0], stored == "dense")
+    for agent in range(len(SIZES)):
+        found = fast(silos, agent, x, clip)
+        assert_same(found, plain(silos, agent, x, clip))
+        assert_same(found, by_hand(problem, agent, x, clip))
+
+
+@given(
+    st.sampled_from(sorted(LOSSES)),
+    st.sampled_from(sorted(STORED)),
+    st.booleans(),
+    st.lists(st.sampled_from([1, 2, 7, 8, 9, 31]), min_size=1, max_size=3),
+    st.sampled_from([1, 2, 8, 17]),
+    st.sampled_from([None, 0.1]),
+    st.integers(0, 9),
+)
+@settings(max_examples=15, deadline=None, derandomize=True)
+def test_any_shape(loss, stored, intercept, sizes, features, clip, seed):
+    sizes = [max(2, sizes[0]), *sizes[1:]]  # two classes need two records
+    problem = draw_problem(loss, stored, intercept, sizes, features, seed)
+    agent, x = seed % len(sizes), draw_x(problem, seed)
+    found = fused.gradient(problem.silos, jnp.asarray(agent), x, clip)
+    assert_same(found, by_hand(problem, agent, x, clip))
+
+
+@pytest.mark.parametrize("stored", ["bytes", "dense"])
+def test_many_parts_on_many_threads_agree_and_repeat_to_the_last_bit(stored):
+    problem = draw_problem("logistic", stored, True, [3001, 1999], 97)
+    x, clip = draw_x(problem) / 10.0, jnp.asarray(0.5)
+    one = jax.jit(lambda silos, x: silos.gradient(jnp.asarray(0), x, clip))
+    first = one(problem.silos, x)
+    assert_same(first, by_hand(problem, 0, x, 0.5))
+    for _ in range(20):
+        np.testing.assert_array_equal(one(problem.silos, x), first)
+    np.testing.assert_array_equal(problem.silos.gradient(jnp.asarray(0), x, clip), first)  # jitted or not
+
+
+def test_what_is_not_a_number_stays_so(loss):
+    problem = draw_problem(loss, "dense", False, SIZES, FEATURES)
+    x = draw_x(problem).at[3].set(jnp.nan)
+    assert np.isnan(problem.silos.gradient(jnp.asarray(0), x, 0.3)).all()
+    far = 1e300 * draw_x(problem)
+    assert np.isfinite(problem.silos.gradient(jnp.asarray(0), far, 0.3)).all()
+
+
+# ---------------------------------------------------------------- the promise
+
+
+def test_one_record_moves_a_clipped_gradient_by_at_most_its_sensitivity(loss, stored):
+    clip, agent, intercept = 0.05, 0, True
+    rng = np.random.default_rng(3)
+    problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)
+    for row in (0, 20):  # in a block, and in the rest
+        X, y = problem.data.X.copy(), problem.data.y.copy()
+        X[row] = 255 * rng.integers(0, 2, FEATURES) if X.dtype == np.uint8 else 1e3 * rng.standard_normal(FEATURES)
+        y[row] = -y[row] if loss == "logistic" else 1e3
+        other = LOSSES[loss](rd.Records(X, y), SIZES, intercept=intercept, **STORED[stored][1])
+        for scale in (0.1, 10.0):
+            x = scale * draw_x(problem)
+            before, after = (fast(p.silos, agent, x, clip) for p in (problem, other))
+            assert np.linalg.norm(after - before) <= 2 * clip / SIZES[agent] * (1 + 1e-12)
+
+
+# ---------------------------------------------------------------- inside compiled code
+
+
+def test_in_a_scan_with_a_condition():
+    problem = draw_problem("logistic", "bytes", True, SIZES, FEATURES)
+
+    def hops(gradient):
+        def hop(x, turn):
+            i, acts = turn
+            return jax.lax.cond(acts, lambda: x - 0.5 * gradient(i, x, 0.3), lambda: x), None
+
+        turns = jnp.asarray([0, 1, 2, 1, 0, 2], jnp.int32), jnp.asarray([True, True, False, True, True, True])
+        return jax.jit(lambda x: jax.lax.scan(hop, x, turns)[0])(draw_x(problem))
+
+    assert_same(hops(problem.silos.gradient), hops(problem.silos.plain_gradient))
+
+
+def calls_out(function: Callable[..., Any], *args: Any) -> bool:
+    return fused.TARGET in jax.jit(function).lower(*args).as_text()
+
+
+@pytest.mark.parametrize("axes", [(None, 0), (0, None), (0, 0)], ids=["points", "agents", "both"])
+def test_a_batch_is_matrix_products(axes):
+    silos = (problem := draw_problem("huber", "bytes", False, SIZES, FEATURES)).silos
+    x = draw_x(problem)
+    i = jnp.asarray(1) if axes[0] is None else jnp.asarray([2, 0])
+    xs = x if axes[1] is None else jnp.stack([x, -2.0 * x])
+
+    def batch(gradient):
+        return jax.vmap(lambda i, x: gradient(i, x, 0.3), in_axes=axes)
+
+    assert calls_out(lambda x: silos.gradient(jnp.asarray(1), x, None), x)
+    assert not calls_out(batch(silos.gradient), i, xs)
+    assert_same(batch(silos.gradient)(i, xs), batch(silos.plain_gradient)(i, xs))
+
+
+# ---------------------------------------------------------------- where it does not serve
+
+
+def test_without_numba_xla_does_the_same(monkeypatch):
+    problem = draw_problem("logistic", "bytes", False, SIZES, FEATURES)
+    x = draw_x(problem)
+    before = problem.silos.gradient(jnp.asarray(0), x, 0.3)
+    fused._is_ready.cache_clear()
+    monkeypatch.setitem(sys.modules, "relaydp.problem.kernel", None)  # as if importing Numba had failed
+    monkeypatch.delattr("relaydp.problem.kernel", raising=False)
+    try:
+        assert not fused.serves(problem.silos)
+        assert not calls_out(lambda x: problem.silos.gradient(jnp.asarray(0), x, 0.3), x)
+        assert_same(problem.silos.gradient(jnp.asarray(0), x, 0.3), before)
+        assert problem.silos_for(10, clipped=True) is problem.working_silos
+    finally:
+        fused._is_ready.cache_clear()
+
+
+def test_several_outputs_and_other_dtypes_are_left_to_xla():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((12, 3)), np.arange(12) % 3
+    assert not fused.serves(rd.softmax(rd.Records(X, y), 2).silos)
+    assert not fused.serves(rd.custom(lambda x, a, b: (a @ x - b) ** 2, rd.Records(X, y.astype(float)), 2).silos)
+    halves = replace(draw_problem("logistic", "bytes", False, SIZES, FEATURES).silos, X=jnp.zeros((51, 3), jnp.int16))
+    assert not fused.serves(halves)
+
+
+def test_a_run_is_the_same_run_without_the_fused_pass(monkeypatch):
+    problem = draw_problem("logistic", "bytes", False, [40, 30, 30], FEATURES)
+    budget = rd.Budget(epsilon=2.0, delta=1e-4)
+    with_it = rd.solve(problem, rd.ring(3), budget=budget, seed=4, activations=9)
+    monkeypatch.setattr(fused, "serves", lambda silos: False)
+    without = rd.solve(problem, rd.ring(3), budget=budget, seed=4, activations=9)  # on dense records: another program
+    assert_same(with_it.x, without.x, 1e-12)
+
+
+# ---------------------------------------------------------------- what is stored
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [([0.0, 255.0], "uint8"), ([0.5, -3.0], "float32"), ([0.1, 1.0], "float64"), ([1e300], "float64")],
+)
+def test_records_take_the_smallest_dtype_that_holds_them_exactly(values, dtype):
+    X = np.resize(values, (6, 2))
+    problem = rd.least_squares(rd.Records(X, np.arange(6.0)), 2)
+    assert problem.silos.X.dtype == dtype
+    np.testing.assert_array_equal(np.asarray(problem.silos.X, np.float64), X)
+    np.testing.assert_array_equal(problem.working_silos.X, X)
+
+
+def test_one_run_reads_compact_records_and_makes_no_copy():
+    problem = draw_problem("logistic", "bytes", False, SIZES, FEATURES)
+    assert problem.silos_for(10, clipped=True) is problem.silos
+    assert "working_silos" not in problem.__dict__
+    assert problem.silos_for(10, clipped=True, batched=True) is problem.working_silos
+
+
+# ---------------------------------------------------------------- Gram form
+
+
+def gram_problem(intercept: bool) -> rd.Problem:
+    return draw_problem("least-squares", "double", intercept, [300, 200, 100], 5)
+
+
+def test_least_squares_by_gram_form_is_least_squares(intercept):
+    problem = gram_problem(intercept)
+    silos, x = problem.silos_for(100, clipped=False), draw_x(problem)
+    assert silos.gram is not None
+    for agent in range(3):
+        assert_same(silos.gradient(jnp.asarray(agent), x, None), by_hand(problem, agent, x, None))
+    xs = jnp.stack([x, -x, 2.0 * x])
+    every = jax.jit(Silos.gradients)
+    assert_same(every(silos, xs, None), every(problem.silos, xs, None))
+
+
+def test_a_clip_always_reads_the_records():
+    problem = gram_problem(True)
+    x = draw_x(problem)
+    assert problem.silos_for(10**6, clipped=True).gram is None
+    silos = problem.silos_for(100, clipped=False)
+    assert_same(silos.gradient(jnp.asarray(0), x, 0.01), by_hand(problem, 0, x, 0.01))
+    assert_same(jax.jit(Silos.gradients)(silos, jnp.stack([x] * 3), 0.01)[0], by_hand(problem, 0, x, 0.01))
+
+
+def test_gram_form_only_where_it_saves():
+    def uses(sizes: list[int], activations: int) -> bool:
+        problem = draw_problem("least-squares", "double", False, sizes, 30)
+        return problem.silos_for(activations, clipped=False).gram is not None
+
+    assert uses([100, 100], 50)
+    assert not uses([100, 100], 2)  # too few activations to pay for making it
+    assert not uses([20, 20], 50)  # H_i is larger than the records
+    assert draw_problem("logistic", "double", False, [99, 99], 3).silos_for(99, clipped=False).gram is None
+
+
+def test_gram_runs_are_the_runs_on_records(monkeypatch):
+    problem = gram_problem(False)
+    by_gram = rd.solve(problem, rd.ring(3), activations=40)
+    assert "_gram" in problem.__dict__
+    monkeypatch.setattr("relaydp.problem.problem.PRODUCT_SPEED", 1e-9)
+    by_records = rd.solve(replace(problem), rd.ring(3), activations=40)
+    assert_same(by_gram.x, by_records.x, 1e-11)
