@@ -53,7 +53,7 @@ def draw_panels(stem: Path, rows: list[list[Panel]]) -> None:
         handles.values(),
         handles.keys(),
         loc="outside lower center",
-        ncols=min(len(handles), 2 * wide + 1),
+        ncols=min(len(handles), 2 * wide + 2),
         frameon=False,
     )
     stem.parent.mkdir(parents=True, exist_ok=True)
