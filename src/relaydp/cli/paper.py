@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,11 +25,14 @@ app = typer.Typer(
 )
 
 Out = Annotated[Path, typer.Option(help="Folder for cells, figures and the page; kept and gone on with.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats, smaller PLF.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats, smaller PLF, no CIFAR-10 unless --data names it.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Compute again what is there already.")]
 Seeds = Annotated[int | None, typer.Option(help="Repeats of each cell; default 16, with --quick 3.")]
-Jobs = Annotated[int, typer.Option(help="Processes that share the work; timings are taken one by one in any case.")]
-Data = Annotated[str | None, typer.Option(help="Data sets with commas between; default all four.", metavar="NAMES")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(help="Processes that share the work, at most 4 by default; timings are taken one by one."),
+]
+Data = Annotated[str | None, typer.Option(help="Data sets with commas between; default all.", metavar="NAMES")]
 
 
 @app.command("list")
@@ -61,7 +65,7 @@ def run(
     quick: Quick = False,
     seeds: Seeds = None,
     data: Data = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
     fresh: Fresh = False,
     json_: AsJson = False,
     quiet: Quiet = False,
@@ -83,7 +87,7 @@ def all_(
     quick: Quick = False,
     seeds: Seeds = None,
     data: Data = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
     fresh: Fresh = False,
     json_: AsJson = False,
     quiet: Quiet = False,
@@ -103,7 +107,7 @@ def _run(
     quick: bool,
     seeds: int | None,
     data: str | None,
-    jobs: int,
+    jobs: int | None,
     fresh: bool,
     json_: bool,
     quiet: bool,
@@ -117,6 +121,7 @@ def _run(
         if seeds < 1:
             raise InputError(f"--seeds {seeds} arrived; needed at least 1.")
         effort = effort._replace(seeds=seeds)
+    jobs = min(4, os.cpu_count() or 1) if jobs is None else jobs
     if jobs < 1:
         raise InputError(f"--jobs {jobs} arrived; needed at least 1.")
     if data is not None:

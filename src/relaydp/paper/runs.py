@@ -37,7 +37,7 @@ CURVE = 40  # points of a convergence curve
 RIDGE = {AS_PRINTED: 1.0, USEFUL: 0.01}
 L1 = {AS_PRINTED: 0.5, USEFUL: 1e-4}  # where there is one
 PUBLIC = 500  # records of the prior
-TIMED_FOR = 15.0  # seconds, after which the rest of a run is extrapolated
+TIMED_FOR = 4.0  # seconds, after which the rest of a run is extrapolated
 ZERO = 1e-12  # a minimiser shorter than this is 0
 
 
