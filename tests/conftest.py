@@ -2,9 +2,8 @@
 
 import os
 
-os.environ.setdefault(
-    "RELAYDP_COMPILED", "0"
-)  # kept programs are tested in test_scale.py, and warnings are errors here
+# kept programs are tested in test_scale.py, and warnings are errors here
+os.environ.setdefault("RELAYDP_COMPILED", "0")
 
 import jax  # noqa: E402
 

@@ -22,11 +22,10 @@ from relaydp.paper.experiment import (
     seeds_of,
     title_of,
 )
-from relaydp.paper.runs import L1, Run
+from relaydp.paper.runs import EPSILON, L1, Run
 from relaydp.report.curves import Line, Panel, draw_panels
 
 BUDGETS = (0.0, 10.0, 5.0, 1.0)  # 0: RECAL without noise
-EPSILON = 12.0
 PRINTED = {  # the figure's methods, as printed and in the form data enters soundly
     "DP-RECAL": ("recal", "recal"),
     "DP-ADMM (Zhang)": ("d-admm", "ic-admm"),
@@ -123,7 +122,9 @@ def _show(loss: str, budgets: bool, found: Found, folder: Path) -> list[Block]:
         measure = {"error": "relative error"} if setting == AS_PRINTED else {"excess": "F(x) - F*"}
         name = f"{'budgets' if budgets else 'methods'}-{loss}-{setting}"
         draw_panels(folder / "figures" / name, _panels(found, cells, {**measure, "accuracy": "test accuracy"}))
-        blocks.append(Picture(name, f"{setting}: medians over seeds, quartiles shaded."))
+        single = f" DP-RWADMM: {found.effort.slow_seeds} walk." if setting == AS_PRINTED and not budgets else ""
+        caption = f"{setting}: medians over {found.effort.seeds} seeds, quartiles shaded.{single}"
+        blocks.append(Picture(name, caption))
         if setting == AS_PRINTED:
             blocks.append(_ends(found, cells, "relative_error", f"{setting}: relative error at the end"))
             blocks.append(_zeros(found, cells))

@@ -48,13 +48,13 @@ QUICK = Effort(
     data=DATA[:3],  # CIFAR-10 takes as long as the other three together
     every=False,
     seeds=3,
-    slow_seeds=1,
     fixed=30,
     decaying=60,
     figure=30,
     sizes=(4, 8, 16, 32),
     walks=3,
     images=2,
+    search=150,
 )
 
 

@@ -78,11 +78,10 @@ def _together(home: Path, work: list[tuple[Experiment, Cell]], jobs: int) -> Ite
     if not work:
         return
     lots = [work[at : at + LOT] for at in range(0, len(work), LOT)]
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # one accelerator serves them all
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # and the cores are shared out
-        os.environ.setdefault(name, str(max(1, len(os.sched_getaffinity(0)) // jobs)))
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    before = dict(os.environ)
     try:
+        os.environ.update(_shared_out(jobs) | before)  # processes are started below; what the user has set wins
         running = [pool.submit(_lot, home, [(each.name, cell) for each, cell in lot]) for lot in lots]
         for finished in as_completed(running):
             yield finished.result()
@@ -92,6 +91,15 @@ def _together(home: Path, work: list[tuple[Experiment, Cell]], jobs: int) -> Ite
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+        for name in _shared_out(jobs).keys() - before.keys():
+            os.environ.pop(name, None)
+
+
+def _shared_out(jobs: int) -> dict[str, str]:
+    """What processes side by side are told: one accelerator serves them all, and each has its share of the cores."""
+    cores = str(max(1, (os.cpu_count() or 1) // jobs))
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **dict.fromkeys(names, cores)}
 
 
 def _lot(home: Path, cells: list[tuple[str, Cell]]) -> int:
@@ -118,9 +126,16 @@ def _path(home: Path, cell: Cell) -> Path:
 
 def read_cell(home: Path, cell: Cell) -> dict[str, Any] | None:
     """What a cell gave, or None where it has not been computed (or its file is damaged: then it is computed again)."""
+    kept = _kept(home, cell)
+    return None if kept is None else kept["outcome"]
+
+
+def _kept(home: Path, cell: Cell) -> dict[str, Any] | None:
+    """A cell's file: what was asked, what came out, the seconds it took, on what."""
     try:
         kept = json.loads(_path(home, cell).read_text())
-        return kept["outcome"] if kept["cell"] == asdict(cell) else None
+        whole = kept["cell"] == asdict(cell) and {"outcome", "seconds", "versions"} <= kept.keys()
+        return kept if whole else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -139,14 +154,12 @@ def _write(home: Path, experiments: Sequence[Experiment], effort: Effort) -> Non
     spent, machines = 0.0, set()
     for experiment in experiments:
         cells = list(experiment.cells(effort))
-        outcomes = {cell.key: kept for cell in cells if (kept := read_cell(home, cell)) is not None}
-        if not outcomes:
+        files = {cell.key: kept for cell in cells if (kept := _kept(home, cell)) is not None}
+        if not files:
             continue
-        for cell in cells:
-            if cell.key in outcomes:
-                kept = json.loads(_path(home, cell).read_text())
-                spent += kept["seconds"]
-                machines.add(kept["versions"]["device"])
+        spent += sum(kept["seconds"] for kept in files.values())
+        machines |= {kept["versions"]["device"] for kept in files.values()}
+        outcomes = {key: kept["outcome"] for key, kept in files.items()}
         missing = len({cell.key for cell in cells}) - len(outcomes)
         blocks = experiment.show(Found(effort, outcomes), home)
         if missing:

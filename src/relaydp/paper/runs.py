@@ -31,6 +31,7 @@ from relaydp.privacy import Budget
 from relaydp.problem import Problem, Reference, least_squares, logistic, minimise
 
 AGENTS = 8
+EPSILON = 12.0  # of the tables and of the figures that compare methods
 DELTA = 1e-3
 RATIO = 1.01  # the paper's R, which it does not print: noise falls 4.4-fold over 300 activations
 CURVE = 40  # points of a convergence curve

@@ -24,9 +24,8 @@ from relaydp.paper.experiment import (
     title_of,
 )
 from relaydp.paper.printed import TABLES
-from relaydp.paper.runs import L1, Run, Timing
+from relaydp.paper.runs import EPSILON, L1, Run, Timing
 
-EPSILON = 12.0
 STEADY = 1.0 + 1e-9  # a growth of MR-ADMM's penalty that amounts to none
 
 
@@ -128,10 +127,6 @@ def _cells(loss: str, effort: Effort) -> Iterator[Run | Timing]:
             yield useful_cell(loss, data, name, False, effort)
 
 
-def _number(value: float | None, form: str = ".1e") -> str:
-    return "-" if value is None else format(value, form)
-
-
 def _middle(outcome: dict[str, Any], measure: str, form: str = ".1e") -> str:
     spread = outcome.get(measure)
     if spread is None:
@@ -176,8 +171,9 @@ def _printed_table(loss: str, found: Found) -> Table:
         rows.append(tuple(cells))
     note = (
         f"Ours, then the paper's in brackets. epsilon {EPSILON:g} by each paper's own accounting, delta "
-        f"{runs.DELTA:g}, R = {runs.RATIO:g}; medians of {effort.seeds} seeds. PLF {effort.fixed} for fixed steps, "
-        f"{effort.decaying} for decaying ones. Nobody's epsilon here is defensible (docs/privacy.md)."
+        f"{runs.DELTA:g}, R = {runs.RATIO:g}; medians of {effort.seeds} seeds (DP-RWADMM: {effort.slow_seeds}). PLF "
+        f"{effort.fixed} for fixed steps, {effort.decaying} for decaying ones. Nobody's epsilon here is defensible "
+        "(docs/privacy.md)."
     )
     return Table(f"As printed: {LOSSES[loss]}", tuple(columns), rows, note)
 
