@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import relaydp as rd
 from relaydp.cli.main import app
-from relaydp.paper import EXPERIMENTS, FULL, QUICK, find_experiments, run_experiments
+from relaydp.paper import EXPERIMENTS, FULL, QUICK, find_experiments, run_experiments, runner, runs
 from relaydp.paper.experiment import AS_PRINTED, USEFUL, Experiment, Found, Table
 from relaydp.paper.printed import LINEAR, TABLES
 from relaydp.paper.runner import read_cell
@@ -104,6 +104,15 @@ def test_a_timing_is_of_one_run_alone():
     assert cell.alone and found["seconds"] > 0 and found["whole"]
 
 
+def test_an_exact_method_is_timed_by_its_first_hops(monkeypatch):
+    """Its chunks may take minutes each; a whole run where that is short enough."""
+    cell = Timing(Run("linear", "breast-cancer", AS_PRINTED, "rw-admm", "random", 0.5, 12.0, 3, 1))
+    assert seconds(cell)["whole"]
+    monkeypatch.setattr(runs, "TIMED_FOR", 0.0)
+    found = seconds(cell)
+    assert found["seconds"] > 0 and not found["whole"]
+
+
 def test_equal_cells_share_a_name_and_different_ones_do_not():
     cells = {cell.key: cell for effort in (FULL, QUICK) for each in EXPERIMENTS.values() for cell in each.cells(effort)}
     assert len(cells) == len(set(cells.values()))
@@ -177,6 +186,13 @@ def test_real_experiments_end_to_end_in_two_processes(tmp_path):
     kept = {path.name for path in (tmp_path / "cells").iterdir()}
     run_experiments(find_experiments(names), tmp_path, TINY)
     assert {path.name for path in (tmp_path / "cells").iterdir()} == kept
+
+
+def test_xla_is_told_what_suits_a_gpu_where_there_is_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "GPU", str(tmp_path / "none"))
+    assert "XLA_FLAGS" not in runner._shared_out(2)
+    monkeypatch.setattr(runner, "GPU", str(tmp_path))
+    assert runner._shared_out(2)["XLA_FLAGS"].split() == list(runner.GPU_FLAGS)
 
 
 # -- verdicts

@@ -18,6 +18,15 @@ from relaydp.paper.page import Section, write_page
 from relaydp.result import versions
 
 LOT = 4  # cells a process takes in a row
+# What XLA is told where there is an NVIDIA GPU: to run loops on it without the host (an exact argmin is one), to leave
+# float64 products to cuBLAS instead of trying Triton kernels, and not to fuse normalised noise with what follows, which
+# takes 20 s to compile for MR-ADMM on ijcnn1. Numbers change by rounding only. Measured: docs/reproduction.md.
+GPU = "/dev/nvidiactl"
+GPU_FLAGS = (
+    "--xla_gpu_enable_command_buffer=+WHILE",
+    "--xla_gpu_enable_triton_gemm=false",
+    "--xla_disable_hlo_passes=triton-softmax-rewriter",
+)
 Report = Callable[[str, str, int, int], None]  # (experiment, cell, cells done, cells in all)
 
 
@@ -99,7 +108,8 @@ def _shared_out(jobs: int) -> dict[str, str]:
     """What processes side by side are told: one accelerator serves them all, and each has its share of the cores."""
     cores = str(max(1, (os.cpu_count() or 1) // jobs))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **dict.fromkeys(names, cores)}
+    flags = {"XLA_FLAGS": " ".join(GPU_FLAGS)} if os.path.exists(GPU) else {}
+    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **dict.fromkeys(names, cores), **flags}
 
 
 def _lot(home: Path, cells: list[tuple[str, Cell]]) -> int:
