@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export RELAYDP_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test test-slow bench lint docs clean
+.PHONY: setup demo test test-slow kill-test fuzz bench lint docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -29,6 +29,12 @@ test: setup ## the fast tests (minutes)
 
 test-slow: setup ## the slow checks: real data, many seeds, large graphs
 	$(BIN)/python -m pytest -q -m slow
+
+kill-test: setup ## kill agents of a consortium 500 times and check their journals (KILLS="--kills 50" for a taste)
+	$(BIN)/python tests/kill_test.py $(or $(KILLS),--kills 500 --agents 8)
+
+fuzz: setup ## ten minutes of damaged messages at a running agent (FUZZ="--seconds 30" for a taste)
+	$(BIN)/python tests/fuzz_agent.py $(or $(FUZZ),--seconds 600)
 
 bench: setup ## what it costs, as ratios to peers: build/bench/bench.md (an hour; BENCH="--quick" takes minutes)
 	$(BIN)/python benchmarks/bench.py $(BENCH)

@@ -33,3 +33,12 @@ def choose(kind: str, name: object, allowed: Iterable[str]) -> str:
     near = difflib.get_close_matches(str(name), names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise InputError(f"unknown {kind} {name!r}; needed one of: {', '.join(names)}.{hint}")
+
+
+def short(value: object) -> str:
+    """A value as an error shows it: cut, and never an error itself."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        return f"a {type(value).__name__} too long to be shown"
+    return text if len(text) <= 60 else text[:57] + "..."

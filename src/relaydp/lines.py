@@ -6,7 +6,7 @@ import re
 
 _KEY = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\]|\\.)*\"|'[^']*')"
 _KEYS = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
-_HEADER = re.compile(rf"\s*\[{{1,2}}\s*({_KEYS})\s*\]{{1,2}}\s*(?:#.*)?$")
+_HEADER = re.compile(rf"\s*(\[{{1,2}})\s*({_KEYS})\s*\]{{1,2}}\s*(?:#.*)?$")
 _ASSIGNMENT = re.compile(rf"\s*({_KEYS})\s*=")
 
 
@@ -15,15 +15,21 @@ def line_of(text: str, place: tuple[str, ...]) -> int | None:
 
     >>> line_of('[run]\\nseed = 1\\nsteps = {alpha = 1}', ("run", "steps", "alpha"))
     3
+    >>> line_of('[[parties]]\\nname = "a"\\n[[parties]]\\nname = "b"', ("parties", "1", "name"))
+    4
     """
     section: tuple[str, ...] = ()
+    seen: dict[tuple[str, ...], int] = {}  # of each list of tables, the number of the last
     best, found, depth, quote = 0, None, 0, ""
     for number, line in enumerate(text.split("\n"), start=1):
         if depth or quote:  # inside a value that goes on over several lines
             depth, quote = _still_open(line, depth, quote)
             continue
         if header := _HEADER.match(line):
-            here = section = _split(header[1])
+            keys = _split(header[2])
+            if header[1] == "[[":
+                seen[keys] = seen.get(keys, -1) + 1
+            here = section = _numbered(keys, seen)
         elif assignment := _ASSIGNMENT.match(line):
             here = section + _split(assignment[1])
             depth, quote = _still_open(line[assignment.end() :], 0, "")
@@ -33,6 +39,14 @@ def line_of(text: str, place: tuple[str, ...]) -> int | None:
         if shared > best and here[:shared] == place[:shared]:
             best, found = shared, number
     return found
+
+
+def _numbered(keys: tuple[str, ...], seen: dict[tuple[str, ...], int]) -> tuple[str, ...]:
+    """A header's keys as places: of a list of tables, the last one is meant."""
+    place: tuple[str, ...] = ()
+    for depth, key in enumerate(keys, start=1):
+        place += (key, str(seen[keys[:depth]])) if keys[:depth] in seen else (key,)
+    return place
 
 
 def _split(keys: str) -> tuple[str, ...]:

@@ -45,6 +45,10 @@ class Baton(NamedTuple):
     x: Vector
 
 
+def _all_of_it(sent: Everyone) -> Everyone:
+    return sent
+
+
 class Setting(NamedTuple):
     """All that a step may use besides its own state. f_i is agent i's mean loss plus the ridge; F = mean_i f_i + r."""
 
@@ -67,6 +71,9 @@ class Setting(NamedTuple):
     that differ in it evaluates both and keeps one."""
     network: Network = Network()
     variant: str | None = None  # where a mechanism puts its noise: one of `Algorithm.variants`; None for the gradient
+    exchange: Callable[[Everyone], Everyone] = _all_of_it
+    """What everybody sent in a round -> what is heard of it. In one process that is all of it; a party in a network has
+    its own row and its neighbours' messages, and nothing in the other rows."""
 
 
 @dataclass(frozen=True)
@@ -96,3 +103,7 @@ class Algorithm:
     instead: str = ""  # which algorithm to use where this one cannot (a nonsmooth r, the sound mechanism)
     claim: Callable[..., Any] | None = None
     """(facts, steps, graph) -> the one-step sensitivity that the `published` account charges, (agents,)."""
+    heard: tuple[str, ...] = ()  # of rounds: parts of the state that hold what was heard, neighbours' rows included
+    receive: Callable[..., Any] | None = None
+    """Of a relay, (setting, steps, state, payload) -> the state with all of it that is no agent's own made from the
+    payload: what the next holder knows from the baton alone. Without it a relay runs in one process only."""

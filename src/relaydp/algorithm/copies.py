@@ -26,10 +26,14 @@ class Copies(NamedTuple):
 
 
 def masked(setting: Setting, turn: Turn, value: Everyone) -> Everyone:
-    """What the neighbours see: `value`, with noise under the `published` mechanism and as it is otherwise."""
+    """What is heard of `value`: with noise under the `published` mechanism and as it is otherwise.
+
+    All that an agent learns of the others comes through here, so `setting.exchange` is the one place that a network
+    has to fill.
+    """
     if setting.variant != MESSAGES:
-        return value
-    return value + turn.scale[:, None] * jax.random.normal(turn.key, value.shape, value.dtype)
+        return setting.exchange(value)
+    return setting.exchange(value + turn.scale[:, None] * jax.random.normal(turn.key, value.shape, value.dtype))
 
 
 def gradient_noise(setting: Setting, turn: Turn) -> Float[Array, " ..."]:

@@ -101,5 +101,6 @@ PG_EXTRA = Algorithm(
     links="neighbours",
     paper_factor=2,
     needs=("mixing",),
+    heard=("sent",),
     claim=claim,
 )

@@ -93,6 +93,10 @@ def _pass_on(setting: Setting, state: RecalState, turn: Turn, change: Array) -> 
     return jnp.where(turn.acts, sent, u), hidden
 
 
+def receive(setting: Setting, steps: RecalSteps, state: RecalState, baton: Baton) -> RecalState:
+    return state._replace(baton=baton)
+
+
 def claimed_sensitivity(facts: Facts, steps: RecalSteps, graph: Graph) -> np.ndarray:
     """The paper's 4 alpha beta c, with alpha = max_i alpha_i and c of f_i/n: one step, all state held equal."""
     return np.full(facts.agents, 4.0 * float(np.max(steps.alpha)) * float(steps.beta) * facts.clip / facts.agents)
@@ -115,4 +119,5 @@ RECAL = Algorithm(
     vectors=2,
     claim=claimed_sensitivity,
     variants=("memoryless", "carried", "replace"),
+    receive=receive,
 )

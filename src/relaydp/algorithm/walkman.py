@@ -106,6 +106,10 @@ def _pass_on(
     return new, new.token
 
 
+def receive(setting: Setting, steps: WalkmanSteps, state: WalkmanState, token: Token) -> WalkmanState:
+    return state._replace(token=token, x=setting.prox(token.t, 1.0 / steps.beta))  # (1)
+
+
 def answer(state: WalkmanState) -> Float[Array, " dim"]:
     return state.x
 
@@ -168,6 +172,7 @@ WALKMAN = Algorithm(
     instead="walkman-gradient",
     claim=claim,
     curvature=curvature,
+    receive=receive,
 )
 
 WALKMAN_GRADIENT = replace(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from relaydp.cli.lines import line_of
 from relaydp.cli.values import (
     MECHANISMS,
     REGULARISERS,
@@ -38,7 +37,8 @@ from relaydp.cli.values import (
     loss_functions,
     named,
 )
-from relaydp.errors import InputError, choose
+from relaydp.errors import InputError, choose, short
+from relaydp.lines import line_of
 
 if TYPE_CHECKING:
     from relaydp.data import Records
@@ -205,12 +205,12 @@ def _fault(error: ValidationError, where: Callable[[tuple[str, ...]], str]) -> s
     elif isinstance(cause, ValueError):
         said = str(cause)
     elif first["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        said = f"{at[0]} = {_short(first['input'])} arrived; needed a table, [{at[0]}]."
+        said = f"{at[0]} = {short(first['input'])} arrived; needed a table, [{at[0]}]."
     else:
         needed = re.sub(r"^Input should be (an? )?(valid )?", "", first["msg"])
         article = "a number " if needed.startswith(("greater", "less")) else "a "
         article = "" if needed.startswith(("a ", "one ")) else "an " if needed[:1] in "aeiou" else article
-        said = f"{'.'.join(at)} = {_short(first['input'])} arrived; needed {article}{needed}."
+        said = f"{'.'.join(at)} = {short(first['input'])} arrived; needed {article}{needed}."
     more = f" ({len(faults) - 1} more such after it.)" if len(faults) > 1 else ""
     return f"{where(at)}: {said}{more}"
 
@@ -231,11 +231,6 @@ def _unknown(at: tuple[str, ...]) -> str:
     except InputError as error:
         return str(error)
     raise AssertionError("pydantic refuses only keys that no model has")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def build(config: Config) -> tuple[Problem, Graph, dict[str, Any]]:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from relaydp import __version__
-from relaydp.cli import attack, audit, compare, data, ledger, paper, plan, run
+from relaydp.cli import agent, attack, audit, compare, consortium, data, ledger, paper, plan, rehearsal, run
 from relaydp.errors import RelayError
 
 HELP = """Train convex models together, without a server and without leaking anybody's records.
@@ -31,6 +31,8 @@ EPILOG = """\b
   relaydp rerun first                     repeat it, bit for bit
   relaydp ledger verify first             check what it has cost, release by release
   relaydp paper list                      the paper's experiments, made anew
+  relaydp consortium demo                 8 parties, 8 processes, mutual TLS, no server
+  relaydp agent serve --help              one party's side of a consortium
   relaydp data list                       what there is to train on
 """
 
@@ -111,6 +113,9 @@ app.command()(run.rerun)
 app.add_typer(data.app, name="data")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(paper.app, name="paper")
+consortium.app.command()(rehearsal.demo)
+app.add_typer(consortium.app, name="consortium")
+app.add_typer(agent.app, name="agent")
 
 
 def main() -> None:

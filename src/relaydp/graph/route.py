@@ -76,16 +76,24 @@ def _route(visits: np.ndarray, acts: np.ndarray, activation: np.ndarray) -> Rout
     return Route(at[:-1].copy(), at[1:].copy(), acts.astype(bool), activation.astype(np.int32))
 
 
+def lap_from(graph: Graph, walk: str, start: int) -> np.ndarray | None:
+    """One lap of a closed walk, as it is made from `start`; None for walks that are drawn hop by hop."""
+    if walk in RANDOM_WALKS:
+        return None
+    order = cycle(graph) if walk == "cyclic" else tour(graph)
+    return np.roll(order, -int(np.argmax(order == start)))
+
+
 def _laps(order: np.ndarray, laps: int, start: int) -> Route:
     """`laps` times round a closed walk from `start`; each agent acts at its first visit in each lap."""
-    order = np.roll(order, -int(np.argmax(order == start)))
     acts = np.zeros(len(order), bool)
     acts[np.unique(order, return_index=True)[1]] = True
     made = np.arange(laps)[:, None] + ~acts  # lap l finds l activations made, and one more once it has acted
     return _route(np.append(np.tile(order, laps), start), np.tile(acts, laps), made.ravel())
 
 
-def _uniforms(key: jax.Array, block: int) -> list[float]:
+def uniforms(key: jax.Array, block: int) -> list[float]:
+    """Block number `block` of the numbers in [0, 1) that a walk uses up, one a hop."""
     with jax.enable_x64(True):  # the same draws whatever the caller's default precision
         size = FIRST_BLOCK if block == 0 else BLOCK
         return np.asarray(jax.random.uniform(jax.random.fold_in(key, block), (size,), "float64")).tolist()
@@ -129,7 +137,7 @@ def _drawn(graph: Graph, walk: str, activations: int, key: jax.Array, start: int
     visits, acts, activation = [np.array([start])], [], []
     at, came_from, hops, acted, block, done = start, -1, 0, 0, 0, False
     while not done:
-        steps = go(_uniforms(key, block), at, came_from)
+        steps = go(uniforms(key, block), at, came_from)
         holders = [at, *steps[:-1]]
         acting, before, done = mark(holders, hops, made, acted, activations)
         visits.append(np.array(steps[: len(before)], np.int32))
@@ -169,7 +177,7 @@ def route(graph: Graph, walk: str, activations: int, *, key: jax.Array, start: i
     activations, start = whole("activations", activations, 1), whole("start", start, 0)
     if start >= graph.agents:
         raise InputError(f"start={start} is not in {graph.name}; needed an agent in 0..{graph.agents - 1}.")
-    order = None if walk in RANDOM_WALKS else cycle(graph) if walk == "cyclic" else tour(graph)
+    order = lap_from(graph, walk, start)
     lap = len(order) if order is not None else graph.agents if rule == "plan" else 0
     least = activations * lap
     if least > MOST_HOPS:

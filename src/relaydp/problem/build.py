@@ -9,6 +9,10 @@ record_norm   PUBLIC bound on a record's norm; longer records are shrunk to it
 ranges        PUBLIC (low, high) of the features; they are clipped to it and scaled to [0, 1]. The catalogue's data
               sets bring theirs. 'fit' looks at the records (no private run then); 'fit-public' says they are public
 clip          bound on one record's gradient in private runs; default: the most that the bounds allow
+
+Losses with classes also take
+classes       PUBLIC list of the labels there may be; default: those found in the data. A party that holds records of
+              one class only can then take part
 """
 
 from __future__ import annotations
@@ -60,7 +64,10 @@ def _choose_regulariser(l1: float, regulariser: Regulariser | None) -> Regularis
     return regulariser
 
 
-def _classes(y: np.ndarray, loss: str, wanted: int | None) -> np.ndarray:
+def _classes(y: np.ndarray, loss: str, wanted: int | None, given: Sequence[Any] | None = None) -> np.ndarray:
+    """The classes in sorted order: as given, or as found in the labels."""
+    if given is not None:
+        return _given_classes(y, loss, wanted, given)
     found = np.unique(y)
     if len(found) < 2:
         raise InputError(
@@ -73,6 +80,26 @@ def _classes(y: np.ndarray, loss: str, wanted: int | None) -> np.ndarray:
             f"needs {wanted}. Use softmax for classes, least_squares or huber for numbers."
         )
     return found
+
+
+def _given_classes(y: np.ndarray, loss: str, wanted: int | None, given: Sequence[Any]) -> np.ndarray:
+    listed = list(given) if np.iterable(given) and not isinstance(given, str) else []
+    texts = [isinstance(label, str) for label in listed]
+    numbers = [isinstance(label, bool | int | float | np.bool_ | np.number) for label in listed]
+    classes = np.unique(np.asarray(listed)) if all(texts) or all(numbers) else np.empty(0)
+    usable = classes.dtype.kind in "buiU" or (classes.dtype.kind == "f" and bool(np.isfinite(classes).all()))
+    if not usable or len(classes) != len(listed) or len(classes) < 2 or wanted not in (None, len(classes)):
+        raise InputError(
+            f"classes={given!r} arrived; the {loss} loss needs {'two' if wanted else 'two or more'} different labels, "
+            "all numbers or all texts."
+        )
+    odd = y if (classes.dtype.kind in "buif") != (y.dtype.kind in "buif") else y[~np.isin(y, classes)]
+    if odd.size:
+        raise InputError(
+            f"label {odd.tolist()[0]!r} is none of the classes {classes.tolist()}; needed every label to be one. List "
+            "it in classes=, or correct the label column."
+        )
+    return classes
 
 
 def _build(
@@ -90,6 +117,7 @@ def _build(
     smoothness: float | None = None,
     label_bound: float | None = None,
     options: dict[str, Any] | None = None,
+    listed: bool = False,  # whether the classes were given: those found in the data are found again
 ) -> Problem:
     records = data if isinstance(data, Records) else load_data(data)
     if isinstance(agents, str):
@@ -116,6 +144,7 @@ def _build(
         "ranges": asked if isinstance(asked, str) else None if bounds is None else [b.tolist() for b in bounds],
         "clip": _positive("clip", clip),
         **(options or {}),
+        **({"classes": classes.tolist()} if listed and classes is not None else {}),
     }
     problem = Problem(
         data=records,
@@ -165,6 +194,7 @@ def logistic(
     record_norm: float | None = None,
     ranges: Any = None,
     clip: float | None = None,
+    classes: Sequence[Any] | None = None,
 ) -> Problem:
     """Two classes: loss log(1 + exp(-b a'x)) with b = -1 for the first class in sorted order, +1 for the second.
 
@@ -174,7 +204,7 @@ def logistic(
     """
     return _build(
         data,
-        lambda records: (LOGISTIC, _classes(records.y, "logistic", 2)),
+        lambda records: (LOGISTIC, _classes(records.y, "logistic", 2, classes)),
         "logistic",
         agents,
         l2,
@@ -184,6 +214,7 @@ def logistic(
         record_norm,
         ranges,
         clip,
+        listed=classes is not None,
     )
 
 
@@ -198,14 +229,28 @@ def softmax(
     record_norm: float | None = None,
     ranges: Any = None,
     clip: float | None = None,
+    classes: Sequence[Any] | None = None,
 ) -> Problem:
     """Several classes: loss -log softmax(W'a)_b. x holds W (features, classes) row by row, intercepts last."""
 
     def make(records: Records) -> tuple[Loss, np.ndarray]:
-        classes = _classes(records.y, "softmax", None)
-        return softmax_loss(len(classes)), classes
+        found = _classes(records.y, "softmax", None, classes)
+        return softmax_loss(len(found)), found
 
-    return _build(data, make, "softmax", agents, l2, l1, regulariser, intercept, record_norm, ranges, clip)
+    return _build(
+        data,
+        make,
+        "softmax",
+        agents,
+        l2,
+        l1,
+        regulariser,
+        intercept,
+        record_norm,
+        ranges,
+        clip,
+        listed=classes is not None,
+    )
 
 
 def least_squares(
@@ -321,7 +366,7 @@ def build_again(spec: dict[str, Any], data: Records) -> Problem:
             f"a saved result cannot rebuild a {spec['loss']!r} problem split by a function of yours; pass problem= to "
             "rerun()."
         )
-    given = ("l2", "intercept", "record_norm", "ranges", "clip", "label_bound", "threshold")
+    given = ("l2", "intercept", "record_norm", "ranges", "clip", "label_bound", "threshold", "classes")
     options = {name: spec[name] for name in given if name in spec}
     agents: Any = splitter_from_spec(spec["agents"])
     problem = makers[spec["loss"]](data, agents, regulariser=from_spec(spec["regulariser"]), **options)

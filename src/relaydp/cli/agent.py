@@ -1,0 +1,256 @@
+"""`relaydp agent`: one party's side of a consortium."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relaydp.cli.run import print_json
+from relaydp.errors import InputError
+
+if TYPE_CHECKING:
+    from relaydp.runtime.brief import Settings
+    from relaydp.runtime.journal import Journal
+
+app = typer.Typer(no_args_is_help=True, help="Take part in a consortium: one agent a party, no server.")
+
+Home = Annotated[Path, typer.Option(help="The party's folder: key, certificate, journals.", metavar="FOLDER")]
+File = Annotated[Path, typer.Argument(metavar="CONSORTIUM.toml", help="The file that all parties agreed on.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Data = Annotated[Path, typer.Option(help="This party's records: CSV, TSV, Parquet, LIBSVM or NPZ. They never leave.")]
+MaxEpsilon = Annotated[
+    float,
+    typer.Option(
+        help="The most this party allows for its records, all consortia of this home together.", metavar="EPSILON"
+    ),
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(help="Where to listen, if not at the agreed address (NAT, containers).", metavar="HOST:PORT"),
+]
+StatusPort = Annotated[int, typer.Option(help="Of the local status page and metrics; 0: any free one.")]
+Mark = Annotated[
+    Path | None,
+    typer.Option(help="Where to count commits, best on another disk: it notices a journal that was set back."),
+]
+DevelopmentSeed = Annotated[
+    int | None, typer.Option(help="Noise from a seed, for tests: the certificate then says NOT PRIVATE.")
+]
+Linger = Annotated[float, typer.Option(help="Seconds to stay for neighbours after the end.")]
+
+
+@app.command()
+def keygen(
+    home: Annotated[Path, typer.Argument(metavar="HOME", help="A new folder for this party.")],
+    name: Annotated[str, typer.Option(help="What the other parties call it, such as north-hospital.")],
+    days: Annotated[int, typer.Option(help="How long the certificate is valid.")] = 825,
+    json_: AsJson = False,
+) -> None:
+    """Make this party's key and certificate. The key never leaves the folder; the certificate goes to the others.
+
+    \b
+    relaydp agent keygen north --name north
+    """
+    from relaydp.runtime.identity import CERTIFICATE
+    from relaydp.runtime.identity import keygen as make
+
+    made = make(home, name, days=days).fingerprint
+    if json_:
+        print_json({"name": name, "certificate": str(home / CERTIFICATE), "fingerprint": made})
+        return
+    typer.echo(f"certificate  {home / CERTIFICATE}")
+    typer.echo(f"fingerprint  {made}")
+    typer.echo("Send the certificate to whoever writes the consortium file, and read the fingerprint to them by phone.")
+
+
+def _settings(**given: Any) -> Settings:
+    from relaydp.runtime.brief import Settings
+
+    return Settings(**given)
+
+
+@app.command()
+def serve(
+    consortium: File,
+    home: Home,
+    data: Data,
+    max_epsilon: MaxEpsilon,
+    listen: Listen = None,
+    status_port: StatusPort = 0,
+    mark: Mark = None,
+    linger: Linger = 10.0,
+    development_seed: DevelopmentSeed = None,
+) -> None:
+    """Run this party's agent until every party has the model; started again after a stop or a crash, it goes on.
+
+    \b
+    relaydp agent serve north-sea.toml --home north --data visits.csv --max-epsilon 1
+
+    It logs JSON lines to stderr. Ctrl-C or SIGTERM stop it with nothing lost. Exit code 2: an operator has to look.
+    """
+    from relaydp.runtime.serve import serve as run
+
+    settings = _settings(
+        home=home,
+        consortium=consortium,
+        data=data,
+        max_epsilon=max_epsilon,
+        listen=listen,
+        status_port=status_port,
+        mark=mark,
+        seed=development_seed,
+        linger=linger,
+    )
+    found = run(settings)
+    if found is not None:
+        typer.echo(f"model {found}")
+
+
+@app.command()
+def resume(
+    consortium: File,
+    home: Home,
+    data: Data,
+    max_epsilon: MaxEpsilon,
+    listen: Listen = None,
+    status_port: StatusPort = 0,
+    mark: Mark = None,
+    linger: Linger = 10.0,
+    development_seed: DevelopmentSeed = None,
+) -> None:
+    """Like serve, after a look at the journal: refuses to begin anew, and a journal whose pages or sums do not hold.
+
+    \b
+    relaydp agent resume north-sea.toml --home north --data visits.csv --max-epsilon 1
+    """
+    from relaydp.runtime.consortium import read_consortium
+    from relaydp.runtime.places import journal_folder
+    from relaydp.runtime.serve import inspect
+
+    found = inspect(journal_folder(home, read_consortium(consortium).identity))
+    typer.echo(f"journal whole: {found['releases']} releases, rho {found['rho']:.6g}, {found['waiting']}", err=True)
+    serve(consortium, home, data, max_epsilon, listen, status_port, mark, linger, development_seed)
+
+
+@app.command()
+def status(home: Home, json_: AsJson = False) -> None:
+    """What this party's agents are doing: budget spent, peers, where the baton was last seen here.
+
+    \b
+    relaydp agent status --home north
+    """
+    from relaydp.runtime.serve import statuses
+
+    found = statuses(home)
+    if not found:
+        raise InputError(
+            f"{home} holds no journal: no agent has run there yet. Check --home, or run `relaydp agent serve`."
+        )
+    if json_:
+        print_json(found)
+        return
+    from relaydp.runtime.watch import print_status
+
+    for each in found:
+        print_status(each)
+
+
+@app.command()
+def export(
+    home: Home,
+    out: Annotated[Path, typer.Option(help="A new folder for the copy.")],
+) -> None:
+    """Copy the results of finished runs: model, ledger, certificate, transcript. No key, no private state.
+
+    \b
+    relaydp agent export --home north --out handover
+    relaydp ledger verify handover/0123456789abcdef
+    """
+    import shutil
+
+    from relaydp.runtime.places import RESULT
+
+    done = sorted(home.glob(f"*/{RESULT}"))
+    if not done:
+        raise InputError(f"{home} holds no finished run. See `relaydp agent status --home {home}`.")
+    if out.exists():
+        raise InputError(f"{out} exists already; choose another folder.")
+    out.mkdir(parents=True)
+    for folder in done:
+        shutil.copytree(folder, out / folder.parent.name)
+        typer.echo(str(out / folder.parent.name))
+
+
+reroute = typer.Typer(
+    no_args_is_help=True, help="Give up a party that never comes back: an order that all the others sign."
+)
+app.add_typer(reroute, name="reroute")
+OrderFile = Annotated[Path, typer.Argument(metavar="ORDER.json", help="The rerouting order.")]
+
+
+def _journal(consortium: Any, home: Path) -> tuple[Any, Journal]:
+    """This party's identity and journal; the lock makes sure that its agent is stopped."""
+    from relaydp.runtime.identity import read_identity
+    from relaydp.runtime.journal import Journal
+    from relaydp.runtime.limits import promised
+    from relaydp.runtime.places import journal_folder
+
+    identity = read_identity(home)
+    folder = journal_folder(home, consortium.identity)
+    if not (folder / "journal.db").exists():
+        raise InputError(f"{home} has no journal of this consortium; nothing to reroute.")
+    return identity, Journal(folder, consortium.identity, identity.name, promised(home)[folder.name])
+
+
+@reroute.command("order")
+def reroute_order(consortium: File, home: Home, out: Annotated[Path, typer.Option(help="The order's file.")]) -> None:
+    """Draw up the order, at the party whose baton is stuck (its agent stopped), and sign it.
+
+    \b
+    relaydp agent reroute order north-sea.toml --home north --out lost-south.json
+    """
+    from relaydp.runtime.consortium import read_consortium
+    from relaydp.runtime.reroute import new_order, sign_order, write_order
+
+    agreed = read_consortium(consortium)
+    identity, journal = _journal(agreed, home)
+    try:
+        order = sign_order(new_order(agreed, journal), identity, agreed, journal)
+    finally:
+        journal.close()
+    write_order(out, order)
+    typer.echo(f"{order.lost} is given up from epoch {order.epoch} on, once all others have signed {out}.")
+
+
+@reroute.command("sign")
+def reroute_sign(consortium: File, order: OrderFile, home: Home) -> None:
+    """Sign the order, if this party's journal agrees that the baton is lost."""
+    from relaydp.runtime.consortium import read_consortium
+    from relaydp.runtime.reroute import read_order, sign_order, write_order
+
+    agreed = read_consortium(consortium)
+    identity, journal = _journal(agreed, home)
+    try:
+        signed = sign_order(read_order(order), identity, agreed, journal)
+    finally:
+        journal.close()
+    write_order(order, signed)
+    missing = [party.name for party in agreed.parties if party.name not in (*signed.signatures, signed.lost)]
+    typer.echo(f"signed; still missing: {', '.join(missing) or 'nobody'}.")
+
+
+@reroute.command("apply")
+def reroute_apply(consortium: File, order: OrderFile, home: Home) -> None:
+    """Begin the new epoch here, with everybody's signatures; then start the agent again."""
+    from relaydp.runtime.consortium import read_consortium
+    from relaydp.runtime.reroute import apply_order, read_order
+
+    agreed = read_consortium(consortium)
+    _, journal = _journal(agreed, home)
+    try:
+        receiver = apply_order(read_order(order), agreed, journal)
+    finally:
+        journal.close()
+    typer.echo("applied." + (f" The baton will go to {receiver}." if receiver else "") + " Start the agent again.")

@@ -1,0 +1,376 @@
+"""`relaydp consortium`: write the file that all parties agree on, plan its run, check it, look at it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relaydp.cli.ledger import _print_table
+from relaydp.cli.run import DATA, GRAPH, OUTPUT, PRIVACY, PROBLEM, RUN, AsJson, flag, print_json
+from relaydp.errors import InputError, choose
+
+if TYPE_CHECKING:
+    from relaydp.engine.plan import Plan
+    from relaydp.runtime.consortium import Consortium
+
+app = typer.Typer(no_args_is_help=True, help="The file that all parties of a network run agree on.")
+
+# A random walk crosses most networks of n parties within n^2 hops; ten times that is no accident.
+PATIENCE = 10
+PARTIES = "Parties"
+
+File = Annotated[Path, typer.Argument(metavar="CONSORTIUM.toml", help="The consortium file.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.", rich_help_panel=OUTPUT)]
+
+
+@app.command()
+def new(
+    out: Annotated[Path, typer.Argument(metavar="OUT.toml", help="The file to write.")],
+    party: Annotated[
+        list[str], flag(PARTIES, "A party; repeat for each, in order.", "NAME=HOST:PORT,RECORDS,CERTIFICATE.pem")
+    ],
+    epsilon: Annotated[float, flag(PRIVACY, "How much may leak about any record, over the whole run.")],
+    delta: Annotated[float, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = 1e-5,
+    name: Annotated[str | None, flag(PARTIES, "Of the consortium; default: the file's name.", "NAME")] = None,
+    graph: Annotated[
+        str | None, flag(GRAPH, "ring, complete, path or star (round the first party); default ring.", "NAME")
+    ] = None,
+    edges: Annotated[str | None, flag(GRAPH, "Who talks to whom, instead: north-south,south-east.", "A-B,B-C")] = None,
+    walk: Annotated[
+        str | None, flag(GRAPH, "Of a relay: random, nonbacktracking, cyclic or tour; default tour.", "NAME")
+    ] = None,
+    walk_seed: Annotated[int, flag(GRAPH, "Of random walks; public. Default 0.")] = 0,
+    start: Annotated[str | None, flag(GRAPH, "The party that starts; default: the first.", "NAME")] = None,
+    columns: Annotated[str | None, flag(DATA, "Names of the features, in order.", "A,B,C")] = None,
+    data_columns: Annotated[
+        Path | None, flag(DATA, "Take the names from this table's header, except the label and --drop.", "FILE")
+    ] = None,
+    drop: Annotated[list[str] | None, flag(DATA, "A column of that table to leave out; repeatable.", "COLUMN")] = None,
+    features: Annotated[int | None, flag(DATA, "Number of features, for files without names.")] = None,
+    label: Annotated[str | None, flag(DATA, "The label's column.", "COLUMN")] = None,
+    loss: Annotated[str, flag(PROBLEM, "logistic, softmax, least-squares or huber; default logistic.", "NAME")] = (
+        "logistic"
+    ),
+    classes: Annotated[str | None, flag(PROBLEM, "Every label there may be, such as 0,1 or no,yes.", "A,B")] = None,
+    l1: Annotated[float, flag(PROBLEM, "Weight of the 1-norm; default 0.")] = 0.0,
+    l2: Annotated[float, flag(PROBLEM, "Weight of the ridge; default 0.01.")] = 1e-2,
+    intercept: Annotated[bool, flag(PROBLEM, "Add an unpenalised constant.", None, "--intercept")] = False,
+    record_norm: Annotated[float | None, flag(PROBLEM, "Public bound on a record's norm.")] = None,
+    ranges: Annotated[
+        list[str] | None, flag(PROBLEM, "Public range of the features; once for all, or once a column.", "LOW,HIGH")
+    ] = None,
+    clip: Annotated[float | None, flag(PROBLEM, "Bound on one record's gradient.")] = None,
+    label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
+    threshold: Annotated[float | None, flag(PROBLEM, "Where huber turns into a line; default 1.")] = None,
+    algorithm: Annotated[str, flag(RUN, "recal, nids, ...; default recal.", "NAME")] = "recal",
+    patience: Annotated[
+        int | None, flag(RUN, "Hops without an activation before a relay gives up; default 10 parties^2.")
+    ] = None,
+    overwrite: Overwrite = False,
+    json_: AsJson = False,
+) -> None:
+    """Write a consortium file from what the parties have told each other. It has no plan yet.
+
+    \b
+    relaydp consortium new north-sea.toml --epsilon 1 --classes 0,1 --ranges 0,1 \\
+        --party north=relay.north.example:7443,1500,north.pem \\
+        --party south=relay.south.example:7443,900,south.pem \\
+        --party east=relay.east.example:7443,1200,east.pem \\
+        --columns age,dose,weight --label outcome
+    relaydp consortium plan north-sea.toml
+    relaydp consortium check north-sea.toml
+    """
+    from relaydp.runtime.agreement import network_algorithms
+    from relaydp.runtime.consortium import make_consortium, write_consortium
+
+    _refuse_existing(out, overwrite)
+    parties = [_party(text) for text in party]
+    names = [each["name"] for each in parties]
+    method = network_algorithms().get(algorithm)
+    if threshold is None and loss == "huber":
+        threshold = 1.0
+    problem = {
+        "loss": loss,
+        "classes": None if classes is None else _labels(classes),
+        "columns": _columns(columns, data_columns, label, drop or []),
+        "features": features,
+        "label": label,
+        "l1": l1,
+        "l2": l2,
+        "intercept": intercept,
+        "record_norm": record_norm,
+        "ranges": None if not ranges else _ranges(ranges),
+        "clip": clip,
+        "label_bound": label_bound,
+        "threshold": threshold,
+    }
+    run = {
+        "algorithm": algorithm,
+        "walk": "tour" if walk is None and method is not None and method.kind == "relay" else walk,
+        "walk_seed": walk_seed,
+        "start": start or names[0],
+        "patience": PATIENCE * len(names) ** 2 if patience is None else patience,
+    }
+    tables = {
+        "version": 1,
+        "name": out.stem if name is None else name,
+        "problem": {key: value for key, value in problem.items() if value is not None},
+        "privacy": {"epsilon": epsilon, "delta": delta},
+        "run": {key: value for key, value in run.items() if value is not None},
+        "network": {"edges": _edges(graph, edges, names)},
+        "parties": parties,
+    }
+    made = make_consortium(tables, "flags")
+    write_consortium(out, made)
+    if json_:
+        print_json(_facts(out, made, None))
+        return
+    typer.echo(f"{out}: {len(names)} parties, {algorithm}. Next: relaydp consortium plan {out}")
+
+
+@app.command()
+def plan(
+    file: File,
+    activations: Annotated[int | None, flag(RUN, "How often each party acts; default: chosen.")] = None,
+    steps: Annotated[str, flag(RUN, "tuned or paper; default tuned.", "NAME")] = "tuned",
+    ratio: Annotated[
+        float | None, flag(PRIVACY, "Each activation's share of the budget over the one before; default: the best.")
+    ] = None,
+    out: Annotated[Path | None, flag(OUTPUT, "Write here instead.", "OTHER.toml")] = None,
+    overwrite: Overwrite = False,
+    json_: AsJson = False,
+) -> None:
+    """Draw up the plan from public facts alone, and write it into the file: activations, steps and noise of everybody.
+
+    \b
+    relaydp consortium plan north-sea.toml
+    relaydp consortium plan north-sea.toml --activations 40 --out other.toml
+
+    The file is replaced in one go. Comments of your own in it are lost; those of relaydp are written anew.
+    """
+    from relaydp.runtime.agreement import plan_of, propose, with_plan
+    from relaydp.runtime.consortium import read_consortium, write_consortium
+
+    consortium = read_consortium(file)
+    if out is not None:
+        _refuse_existing(out, overwrite)
+    elif consortium.plan is not None and not overwrite:
+        raise InputError(
+            f"{file} has a plan, which others may have agreed on; pass --overwrite to replace it, or --out OTHER.toml."
+        )
+    made = propose(consortium, activations=activations, steps=steps, ratio=ratio)
+    planned = with_plan(consortium, made)
+    _check_patience(file, planned, plan_of(planned))
+    write_consortium(out or file, planned)
+    if json_:
+        print_json(_facts(out or file, planned, made) | {"predicted_excess": made.predicted})
+        return
+    from relaydp.cli.plan import print_plan
+
+    print_plan(made, consortium.name, None)
+    typer.echo(f"written to {out or file}; identity {planned.identity.hex()}")
+
+
+@app.command()
+def check(file: File, json_: AsJson = False) -> None:
+    """Check everything: the file, the certificates, and that the plan keeps its promise to every party's records.
+
+    \b
+    relaydp consortium check north-sea.toml
+
+    What the plan costs is computed from its numbers with the ledger and, independently, with dp-accounting. Parties
+    whose files have the same identity agree on everything. Exit codes: 0 all is well, 2 it is not (and why).
+    """
+    from relaydp.runtime.agreement import plan_of, verified
+    from relaydp.runtime.consortium import read_consortium
+
+    consortium = read_consortium(file)
+    planned = plan_of(consortium)
+    found = verified(consortium, planned)
+    _check_patience(file, consortium, planned)
+    if json_:
+        facts = _facts(file, consortium, planned)
+        for row, second in zip(facts["parties"], found.agents, strict=True):
+            row |= {"epsilon_pld": second.epsilon_pld, "epsilon_rdp": second.epsilon_rdp}
+        print_json(facts | {"holds": True})
+        return
+    rows = [
+        [party.name, party.records, row.releases, row.rho, row.epsilon, row.epsilon_pld, row.epsilon_rdp]
+        for party, row in zip(consortium.parties, found.agents, strict=True)
+    ]
+    _print_table(["party", "records", "releases", "rho", "epsilon", "PLD", "RDP"], rows)
+    typer.echo(
+        f"holds: every party stays within epsilon {consortium.epsilon:g} at delta {consortium.delta:g}, and its "
+        f"certificate is valid today.\nidentity {consortium.identity.hex()}"
+    )
+
+
+@app.command()
+def show(file: File, json_: AsJson = False) -> None:
+    """Print who takes part, what was agreed on, and what it will cost each of them.
+
+    \b
+    relaydp consortium show north-sea.toml
+    """
+    from relaydp.runtime.agreement import plan_of
+    from relaydp.runtime.consortium import read_consortium
+
+    consortium = read_consortium(file)
+    facts = _facts(file, consortium, None if consortium.plan is None else plan_of(consortium))
+    if json_:
+        print_json(facts)
+        return
+    lines = [f"{consortium.name}: {len(consortium.parties)} parties"]
+    wide = max(len(party.name) for party in consortium.parties)
+    for row in facts["parties"]:
+        cost = "" if row["epsilon"] is None else f", epsilon {row['epsilon']:.6g}"
+        lines += [f"  {row['name']:<{wide}}  {row['address']}, {row['records']} records{cost}"]
+        lines += [f"  {'':<{wide}}  {row['fingerprint']}"]
+    run = ", ".join(f"{key} {value}" for key, value in facts["run"].items())
+    problem = ", ".join(f"{key} {_brief(value)}" for key, value in facts["problem"].items())
+    lines += [f"edges     {', '.join('-'.join(edge) for edge in facts['edges'])}", f"problem   {problem}"]
+    lines += [f"privacy   epsilon {consortium.epsilon:g} at delta {consortium.delta:g}", f"run       {run}"]
+    if facts["plan"] is None:
+        lines.append(f"plan      none yet: relaydp consortium plan {file}")
+    else:
+        steps = ", ".join(f"{key} {_brief(value)}" for key, value in facts["plan"]["steps"].items())
+        lines.append(
+            "plan      {activations} activations each, {hops} hops, {messages} messages".format(**facts["plan"])
+        )
+        lines.append(f"steps     {steps}")
+    typer.echo("\n".join([*lines, f"identity  {facts['identity']}"]))
+
+
+def _facts(file: Path, consortium: Consortium, planned: Plan | None) -> dict[str, Any]:
+    """The agreement as one JSON object: all of it public."""
+    tables = consortium.tables()
+    ledger = None if planned is None else planned.ledger
+    worth = [None] * len(consortium.parties)
+    if ledger is not None:
+        worth = [epsilon for epsilon, _ in ledger.by_agent(consortium.delta)]
+    parties = [
+        {key: row[key] for key in ("name", "address", "records", "fingerprint")} | {"epsilon": epsilon}
+        for row, epsilon in zip(tables["parties"], worth, strict=True)
+    ]
+    plan = None
+    if planned is not None:
+        plan = {key: planned.summary()[key] for key in ("activations", "hops", "messages", "steps", "epsilon")}
+    return {
+        "file": str(file),
+        "name": consortium.name,
+        "identity": consortium.identity.hex(),
+        "parties": parties,
+        "edges": tables["network"]["edges"],
+        "problem": tables["problem"],
+        "privacy": tables["privacy"],
+        "run": tables["run"],
+        "plan": plan,
+    }
+
+
+def _brief(value: object) -> str:
+    """A value on one line; of a long list the number of its entries."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list) and len(value) > 4:
+        return f"({len(value)})"
+    return "[" + ", ".join(map(_brief, value)) + "]" if isinstance(value, list) else str(value)
+
+
+def _check_patience(file: Path, consortium: Consortium, planned: Plan) -> None:
+    """A relay in which all goes well must not be given up."""
+    from relaydp.runtime.agreement import longest_wait
+
+    wait = longest_wait(planned)
+    if wait > consortium.patience:
+        raise InputError(
+            f"{file}: on this walk {wait} hops in a row find nobody who may act, and after {consortium.patience} the "
+            f"relay gives up. Set patience = {2 * wait} in [run], or another walk."
+        )
+
+
+def _refuse_existing(path: Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise InputError(f"{path} exists already; pass --overwrite to replace it, or choose another name.")
+
+
+def _party(text: str) -> dict[str, Any]:
+    from relaydp.runtime.identity import fingerprint
+
+    name, equals, rest = text.partition("=")
+    words = rest.split(",", 2)
+    if not equals or len(words) != 3 or re.fullmatch(r"\d{1,12}", words[1].strip()) is None:
+        raise InputError(f"--party {text!r} arrived; needed NAME=HOST:PORT,RECORDS,CERTIFICATE.pem.")
+    path = Path(words[2].strip()).expanduser()
+    try:
+        pem = path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the certificate {path} of {name} cannot be read ({error}); needed a PEM file.") from error
+    return {
+        "name": name.strip(),
+        "address": words[0].strip(),
+        "records": int(words[1]),
+        "fingerprint": fingerprint(pem),
+        "certificate": pem,
+    }
+
+
+def _edges(graph: str | None, edges: str | None, names: list[str]) -> list[list[str]]:
+    """Pairs of names: of a named graph, or as listed. Names may have hyphens: a pair is split where both are known."""
+    from relaydp.graph.topologies import PLAIN
+
+    if graph is not None and edges is not None:
+        raise InputError(f"--graph {graph} arrived with --edges; they say the same thing twice. Leave one out.")
+    if edges is None:
+        made = PLAIN[choose("graph", graph or "ring", PLAIN)](len(names))
+        return [[names[i], names[j]] for i, j in made.edges.tolist()]
+    pairs = []
+    for word in edges.split(","):
+        parts = word.strip().split("-")
+        ways = [["-".join(parts[:k]), "-".join(parts[k:])] for k in range(1, len(parts))]
+        fitting = [pair for pair in ways if set(pair) <= set(names)]
+        if len(fitting) != 1:
+            raise InputError(
+                f"--edges has {word.strip()!r}, which is {'no' if not fitting else 'more than one'} pair of parties; "
+                f"needed A-B with two of: {', '.join(names)}."
+            )
+        pairs += fitting
+    return pairs
+
+
+def _columns(columns: str | None, table: Path | None, label: str | None, drop: list[str]) -> list[str] | None:
+    if columns is not None and table is not None:
+        raise InputError("--columns arrived with --data-columns; both name the features. Leave one out.")
+    if columns is not None:
+        return [name.strip() for name in columns.split(",")]
+    if table is None:
+        return None
+    from relaydp.runtime.records import column_names
+
+    names = column_names(table)
+    if label is None:
+        raise InputError("--data-columns arrived without --label; needed the column that is no feature.")
+    for name in (label, *drop):
+        choose(f"column in {table.name}", name, names)
+    return [name for name in names if name not in (label, *drop)]
+
+
+def _labels(text: str) -> list[int] | list[bool] | list[str]:
+    """Whole numbers where all are, truth values where all are, else texts."""
+    words = [word.strip() for word in text.split(",")]
+    if all(re.fullmatch(r"-?\d{1,15}", word) for word in words):
+        return [int(word) for word in words]
+    if set(words) == {"true", "false"}:
+        return [word == "true" for word in words]
+    return words
+
+
+def _ranges(texts: list[str]) -> list[Any]:
+    try:
+        pairs = [[float(word) for word in text.split(",")] for text in texts]
+    except ValueError:
+        raise InputError(f"--ranges {texts} arrived; needed LOW,HIGH such as 0,255.") from None
+    return pairs[0] if len(pairs) == 1 else pairs

@@ -1,0 +1,196 @@
+"""The plan of a consortium: drawn up from public facts, agreed on as numbers, and held to its promise by everybody.
+
+propose    simulate and choose: activations, steps, noise. No record is touched
+draw_up    the consortium with the numbers of such a plan in it
+plan_of    the plan that agreed numbers make, for agents and the simulator to follow. Nothing is simulated: a party
+           need not trust whoever drew the plan up, only check what it costs
+verified   the same plan once more, by an accountant that is not ours
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+import jax
+import numpy as np
+
+from relaydp.algorithm import ALGORITHMS, Algorithm, find_algorithm
+from relaydp.engine.plan import Plan, lay_out
+from relaydp.engine.planner import plan as make_plan
+from relaydp.errors import InputError, PrivacyError
+from relaydp.graph import Rounds
+from relaydp.privacy import Budget, Ledger, Verification, gaussian_rho, verify
+from relaydp.privacy.ledger import TOLERANCE
+from relaydp.problem import Facts
+from relaydp.runtime.charter import Agreed, Consortium, facts_of
+
+# Another machine may round the last digit of a square root differently; what that moves of epsilon is less than the
+# ledger forgives for rounding.
+ROUNDING = 1e-12
+
+
+def network_algorithms() -> dict[str, Algorithm]:
+    """The algorithms that can run between parties: noise on gradients, and one message along an edge a step."""
+    shapes = (("relay", "hop", 1), ("rounds", "neighbours", 1))
+    return {
+        name: method
+        for name, method in sorted(ALGORITHMS.items())
+        if "gradient" in method.mechanisms and (method.kind, method.links, method.exchanges) in shapes
+    }
+
+
+def propose(
+    consortium: Consortium, *, activations: int | None = None, steps: Any = "tuned", ratio: float | None = None
+) -> Plan:
+    """What `relaydp.plan` makes of the consortium's public facts; see there for the options."""
+    return make_plan(
+        facts_of(consortium),
+        consortium.graph,
+        Budget(consortium.epsilon, consortium.delta),
+        algorithm=consortium.algorithm,
+        activations=activations,
+        walk=consortium.walk or "random",
+        steps=steps,
+        ratio=ratio,
+        seed=consortium.walk_seed,
+        start=consortium.start,
+    )
+
+
+def with_plan(consortium: Consortium, plan: Plan) -> Consortium:
+    """The consortium with the plan's numbers in it, and hence another identity."""
+    steps = {name: np.asarray(value).tolist() for name, value in plan.steps._asdict().items()}
+    return replace(consortium, plan=Agreed(plan.activations, steps, plan.scales, plan.sensitivity))
+
+
+def draw_up(
+    consortium: Consortium, *, activations: int | None = None, steps: Any = "tuned", ratio: float | None = None
+) -> Consortium:
+    """The consortium with a plan: made from public facts alone, so that anybody may do it for all."""
+    return with_plan(consortium, propose(consortium, activations=activations, steps=steps, ratio=ratio))
+
+
+def plan_of(consortium: Consortium) -> Plan:
+    """The plan that the agreed numbers make, with every release charged to a ledger.
+
+    Refuses steps that the algorithm's theory forbids, sensitivities other than 2 clip / m_i, numbers that do not fit
+    the parties, and noise that is too little for (epsilon, delta). Every party calls this before it touches a record.
+    """
+    agreed, facts = consortium.plan, facts_of(consortium)
+    if agreed is None:
+        raise InputError(f"{consortium.name} has no plan yet; needed one. Run `relaydp consortium plan` on its file.")
+    method = find_algorithm(consortium.algorithm)
+    _check_numbers(consortium, agreed, facts)
+    path = consortium.walk if method.kind == "relay" else "all"
+    # With steps by name and no noise to plan for, nothing is simulated: they are checked and made arrays. Absurd ones
+    # overflow on their way to being refused.
+    with np.errstate(all="ignore"):
+        chosen = method.choose_steps(agreed.steps, facts, consortium.graph, path, agreed.activations, None).steps
+    _check_shapes(chosen, facts)
+    key = jax.random.split(jax.random.key(consortium.walk_seed))[0]  # as `solve` does with its seed
+    way = lay_out(
+        method,
+        chosen,
+        agreed.activations,
+        consortium.graph,
+        consortium.walk or "random",
+        key,
+        consortium.start,
+        private=True,
+    )
+    if isinstance(way, Rounds) and not way.acts.all():
+        raise InputError(f"{method.name} lets parties skip rounds with these steps; between parties all act in each.")
+    budget = Budget(consortium.epsilon, consortium.delta)
+    plan = Plan(
+        algorithm=method,
+        mechanism="gradient",
+        variant=None,
+        budget=budget,
+        walk=consortium.walk,
+        facts=facts,
+        steps=chosen,
+        activations=agreed.activations,
+        route=way,
+        degree=np.asarray(consortium.graph.degree),
+        scales=agreed.scales,
+        sensitivity=agreed.sensitivity,
+        start=consortium.start,
+        ratio=None,
+        ledger=Ledger(facts.agents, budget.rho),
+        outlook=None,
+        prior=None,
+    )
+    _check_promise(consortium, plan)
+    return plan
+
+
+def _check_numbers(consortium: Consortium, agreed: Agreed, facts: Facts) -> None:
+    shape = (agreed.activations, facts.agents)
+    if agreed.scales.shape != shape or agreed.sensitivity.shape != shape[1:]:
+        raise InputError(
+            f"the plan has scales of shape {agreed.scales.shape} and sensitivities of shape "
+            f"{agreed.sensitivity.shape}; needed {shape} and {shape[1:]}. Draw it up anew."
+        )
+    if not (np.isfinite(agreed.scales).all() and (agreed.scales > 0).all()):
+        raise PrivacyError("the plan has noise scales that are not finite numbers > 0. Draw it up anew.")
+    needed = 2.0 * facts.clip / facts.sizes
+    off = np.flatnonzero(~(np.abs(agreed.sensitivity - needed) <= ROUNDING * needed))
+    if off.size:
+        i = int(off[0])
+        raise PrivacyError(
+            f"the plan says that a record of {consortium.parties[i].name} can move {agreed.sensitivity[i]:.6g}; it is "
+            f"2 clip / records = {needed[i]:.6g}. Draw the plan up anew."
+        )
+
+
+def _check_shapes(steps: Any, facts: Facts) -> None:
+    """One number, or one a party, as the algorithm declares its steps: a compiled step would broadcast the rest."""
+    for name, kind in get_type_hints(type(steps)).items():
+        needed, shape = (facts.agents,) if kind.dim_str == "agents" else (), np.shape(getattr(steps, name))
+        if shape != needed:
+            raise InputError(f"step {name} has shape {shape}; needed {needed}. Draw the plan up anew.")
+
+
+def _check_promise(consortium: Consortium, plan: Plan) -> None:
+    """Charge every release; refuse a plan that spends more than was promised, and say whose records it would expose."""
+    assert plan.ledger is not None and plan.budget is not None
+    with np.errstate(over="ignore"):
+        spent = gaussian_rho(plan.sensitivity[None, :], plan.scales).sum(axis=0)
+    worst = int(np.argmax(spent))
+    if not spent[worst] <= plan.budget.rho * (1.0 + TOLERANCE):
+        raise PrivacyError(
+            f"the plan has too little noise for {consortium.parties[worst].name}: rho {spent[worst]:.6g}, and "
+            f"epsilon {consortium.epsilon:g} at delta {consortium.delta:g} allows {plan.budget.rho:.6g}. It is "
+            "refused. Draw it up anew."
+        )
+    plan.charge(plan.ledger)  # once more, release by release
+    over = plan.ledger.overspender(consortium.epsilon * (1.0 + TOLERANCE), consortium.delta)
+    if over is not None:  # and once more, not in rho
+        name, epsilon = consortium.parties[over[0]].name, over[1]
+        raise PrivacyError(f"{name} would spend epsilon {epsilon:.6g} of {consortium.epsilon:g}: the plan is refused.")
+
+
+def epsilon_of(consortium: Consortium, party: int) -> float:
+    """The exact epsilon of all that a party will release, at the agreed delta."""
+    ledger = plan_of(consortium).ledger
+    assert ledger is not None
+    return ledger.epsilon_of(party, consortium.delta)
+
+
+def verified(consortium: Consortium, plan: Plan) -> Verification:
+    """The plan's ledger, checked from its raw columns with dp-accounting; refuses one that does not hold."""
+    assert plan.ledger is not None
+    found = verify(plan.ledger.to_json(), consortium.delta)
+    if not found.holds:
+        reasons = " ".join(found.reasons)
+        raise PrivacyError(f"the second accountant does not agree with the plan of {consortium.name}: {reasons}")
+    return found
+
+
+def longest_wait(plan: Plan) -> int:
+    """The most hops in a row in which the laid-out walk finds nobody who may act; 0 for rounds."""
+    if isinstance(plan.route, Rounds):
+        return 0
+    acting = np.flatnonzero(plan.route.acts)
+    return int(np.diff(acting, prepend=-1).max()) - 1

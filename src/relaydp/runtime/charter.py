@@ -1,0 +1,269 @@
+"""What the parties of a consortium have agreed on, as one immutable value, and the hash that names it.
+
+    Party        who takes part: name, address, number of records, certificate
+    Task         what is minimised, in terms known without any record: loss, classes, columns, weights, bounds
+    Agreed       the plan in numbers: activations, steps, noise, sensitivities
+    Consortium   all of it; `identity` is the SHA-256 of everything that was agreed, in one canonical form
+
+Two parties whose identities are equal hold the same agreement, to the last digit, whatever their files look like.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from relaydp.errors import InputError, choose, short
+from relaydp.graph import Graph
+from relaydp.problem import Facts, public_facts
+
+VERSION = 1
+LOSSES = ("logistic", "softmax", "least-squares", "huber")
+# Bounds and weights beyond these are slips of the pen, and their squares would leave too few digits.
+LEAST, MOST = 1e-12, 1e12
+MOST_COUNTED = 2**31  # records and features are counted in 32 bits
+
+Positive = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1, lt=MOST_COUNTED)]
+
+
+class Table(BaseModel):
+    """A table of the file. Strict: "1" is not 1, and a key nobody knows is a mistake, not a comment."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST
+
+
+def as_names(value: object) -> tuple[str, ...]:
+    """Names of columns: texts, each once."""
+    names: list[Any] = list(value) if isinstance(value, list | tuple) else []
+    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
+        raise InputError(f"{short(value)} arrived; needed names of columns, each once, in the order of the model.")
+    return tuple(names)
+
+
+def as_classes(value: object) -> tuple[int | str | bool, ...]:
+    """Labels of one kind, each once; kept in sorted order, which is the order of the model."""
+    given = list(value) if isinstance(value, list | tuple) else []
+    kinds = {type(label) for label in given}
+    small = all(not isinstance(label, int) or abs(label) < 2**53 for label in given)
+    if len(kinds) != 1 or not kinds <= {int, str, bool} or not small or len(set(given)) != len(given):
+        raise InputError(f"classes = {short(value)} arrived; needed different labels, all whole numbers or all texts.")
+    return tuple(sorted(given))
+
+
+def as_ranges(value: object) -> tuple[Any, ...]:
+    """One (low, high) for all features, or one for each."""
+    rows: list[Any] = list(value) if isinstance(value, list | tuple) else []
+    single = len(rows) == 2 and all(map(_is_number, rows))
+    pairs = [rows] if single else rows
+    for pair in pairs:
+        good = isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_number, pair))
+        if not good or not LEAST <= pair[1] - pair[0]:
+            raise InputError(f"{short(pair)} arrived as a range; needed [low, high] with low < high, both finite.")
+    if not pairs:
+        raise InputError(f"{short(value)} arrived as ranges; needed [low, high], or a list of them, one a column.")
+    made = tuple((float(low), float(high)) for low, high in pairs)
+    return made[0] if single else made
+
+
+class Task(Table):
+    """What is minimised, said without any record: the [problem] table. Numbers in it are public."""
+
+    loss: Annotated[str, AfterValidator(lambda name: choose("loss", name, LOSSES))]
+    classes: Annotated[tuple[int | str | bool, ...] | None, BeforeValidator(as_classes)] = None
+    columns: Annotated[tuple[str, ...] | None, BeforeValidator(as_names)] = None
+    features: Count | None = None
+    label: Annotated[str, Field(min_length=1)] | None = None
+    l1: Weight = 0.0
+    l2: Weight = 0.0
+    intercept: bool = False
+    record_norm: Positive | None = None
+    ranges: Annotated[Any, BeforeValidator(as_ranges)] = None
+    clip: Positive | None = None
+    label_bound: Positive | None = None
+    threshold: Positive | None = None
+
+    @property
+    def width(self) -> int:
+        """How many features a record has."""
+        return len(self.columns) if self.columns is not None else int(self.features or 0)
+
+    @property
+    def bounds(self) -> tuple[Any, Any] | None:
+        """The ranges as a problem takes them: (lows, highs), numbers or one a column."""
+        if self.ranges is None or not isinstance(self.ranges[0], tuple):
+            return self.ranges
+        low, high = zip(*self.ranges, strict=True)
+        return list(low), list(high)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Task:
+        self._check_columns()
+        self._check_loss()
+        if self.record_norm is None and self.ranges is None:
+            raise InputError(
+                "[problem] has neither record_norm nor ranges; a private run needs a public bound on the records. Add "
+                "the largest norm a record may have, or the range of the features."
+            )
+        if self.loss == "least-squares" and self.clip is None and self.label_bound is None:
+            raise InputError(
+                "[problem] has neither clip nor label_bound; least squares has no bounded gradient, and a private run "
+                "needs one. Add the norm that a record's gradient is clipped to, or the largest |label|."
+            )
+        return self
+
+    def _check_columns(self) -> None:
+        if (self.columns is None) == (self.features is None):
+            raise InputError(
+                "[problem] needs either columns, the features' names in order, or features, their number (for files "
+                "without names)."
+            )
+        if self.columns is not None and (self.label is None or self.label in self.columns):
+            raise InputError(
+                f"[problem] has label = {self.label!r} beside named columns; needed the name of one more column."
+            )
+        if self.ranges is not None and isinstance(self.ranges[0], tuple) and len(self.ranges) != self.width:
+            raise InputError(
+                f"[problem] has {len(self.ranges)} ranges for {self.width} features; needed one for all, or one each."
+            )
+
+    def _check_loss(self) -> None:
+        classes = len(self.classes or ())
+        if self.loss in ("logistic", "softmax"):
+            if classes < 2 or (self.loss == "logistic" and classes > 2):
+                needed = "two, such as classes = [0, 1]" if self.loss == "logistic" else "two or more"
+                raise InputError(f"[problem] lists {classes} classes for the {self.loss} loss; needed {needed}.")
+        elif classes:
+            raise InputError(f"[problem] lists classes for the {self.loss} loss, which predicts numbers. Remove them.")
+        for name, loss in (("label_bound", "least-squares"), ("threshold", "huber")):
+            if getattr(self, name) is not None and self.loss != loss:
+                raise InputError(f"[problem] has {name} with the {self.loss} loss; it belongs to {loss}. Remove it.")
+        if self.loss == "huber" and self.threshold is None:
+            raise InputError("[problem] has no threshold; huber needs the residual at which it turns into a line.")
+
+
+@dataclass(frozen=True)
+class Party:
+    """One organisation that takes part."""
+
+    name: str
+    address: str  # host:port, where its agent listens
+    records: int  # m_i, public
+    certificate: str  # PEM
+    fingerprint: str  # "sha256:" and 64 hexadecimal digits of the certificate's DER
+
+
+@dataclass(frozen=True, eq=False)
+class Agreed:
+    """The [plan] table: all numbers, so that no party has to simulate anything to know what it is in for."""
+
+    activations: int  # of each party
+    steps: dict[str, float | list[float]]  # by the algorithm's own names; a list has one a party
+    scales: np.ndarray  # (activations, parties): noise of each party's t-th release
+    sensitivity: np.ndarray  # (parties,): what replacing one record can move
+
+    def __post_init__(self) -> None:
+        for name in ("scales", "sensitivity"):
+            array = np.array(getattr(self, name), dtype=np.float64)
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+
+@dataclass(frozen=True, eq=False)
+class Consortium:
+    """An agreement. Made by `read_consortium`, which checks it; immutable."""
+
+    name: str
+    version: Literal[1]
+    parties: tuple[Party, ...]
+    graph: Graph  # its agents are the parties, in order
+    problem: Task
+    algorithm: str
+    walk: str | None  # None for rounds, in which nothing walks
+    walk_seed: int
+    start: int  # the party that makes the first baton
+    epsilon: float
+    delta: float
+    patience: int  # hops without an activation after which a relay gives up
+    plan: Agreed | None = None
+
+    def __post_init__(self) -> None:
+        if self.graph.agents != len(self.parties) or not 0 <= self.start < len(self.parties):
+            raise InputError(
+                f"{len(self.parties)} parties arrived with a network of {self.graph.agents} and start {self.start}; "
+                "needed as many in the network, and one of them to start."
+            )
+
+    def number_of(self, name: str) -> int:
+        """A party's place among the parties."""
+        names = [party.name for party in self.parties]
+        return names.index(choose(f"party of {self.name}", name, names))
+
+    def tables(self) -> dict[str, Any]:
+        """Everything that was agreed, in the shape of the file; `identity` is the hash of this."""
+        names = [party.name for party in self.parties]
+        run = {"algorithm": self.algorithm, "walk": self.walk, "walk_seed": self.walk_seed}
+        tables: dict[str, Any] = {
+            "version": self.version,
+            "name": self.name,
+            "problem": _given(self.problem.model_dump(mode="json")),
+            "privacy": {"epsilon": self.epsilon, "delta": self.delta},
+            "run": _given(run) | {"start": names[self.start], "patience": self.patience},
+            "network": {"edges": [[names[i], names[j]] for i, j in self.graph.edges.tolist()]},
+            "parties": [
+                {key: getattr(party, key) for key in ("name", "address", "records", "fingerprint", "certificate")}
+                for party in self.parties
+            ],
+        }
+        if self.plan is not None:
+            tables["plan"] = {
+                "activations": self.plan.activations,
+                "sensitivity": self.plan.sensitivity.tolist(),
+                "scales": self.plan.scales.tolist(),
+                "steps": self.plan.steps,
+            }
+        return tables
+
+    @cached_property
+    def identity(self) -> bytes:
+        """SHA-256 of `tables` as JSON: keys sorted, no spaces, ASCII, floats as Python's repr. 32 bytes."""
+        text = json.dumps(self.tables(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode("ascii")).digest()
+
+    def __repr__(self) -> str:
+        planned = "no plan" if self.plan is None else f"{self.plan.activations} activations"
+        return f"Consortium({self.name!r}: {len(self.parties)} parties, {self.algorithm}, {planned})"
+
+
+def _given(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def facts_of(consortium: Consortium) -> Facts:
+    """What steps, noise and plan are decided by: the public facts, without a record."""
+    task = consortium.problem
+    options: dict[str, Any] = {"threshold": task.threshold} if task.threshold is not None else {}
+    if task.classes is not None:
+        options["classes"] = len(task.classes)
+    return public_facts(
+        [party.records for party in consortium.parties],
+        task.width,
+        loss=task.loss,
+        record_norm=task.record_norm,
+        l2=task.l2,
+        clip=task.clip,
+        label_bound=task.label_bound,
+        intercept=task.intercept,
+        **options,
+    )

@@ -1,0 +1,393 @@
+"""The consortium file: one TOML file that every party holds, read and checked in one place.
+
+    version, name     of the file's form; of the consortium
+    [problem]         what is minimised, and the public bounds that make it private
+    [privacy]         epsilon and delta, promised to every record of every party
+    [run]             algorithm, walk, who starts, patience
+    [network]         who talks to whom
+    [[parties]]       name, address, number of records, fingerprint and certificate of each
+    [plan]            the numbers that follow from all this, drawn up once by `draw_up` and then agreed on
+
+A mistake comes out as one InputError that names the file, the line, what arrived and what was needed. Nothing in the
+file is secret, and nothing in it may be learnt from a record.
+
+Everything public of this agreement can be had from here: the value itself from `charter`, its plan from `agreement`,
+problems over its records from `records`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tomllib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from relaydp.errors import InputError, RelayError, choose, short
+from relaydp.graph import Graph
+from relaydp.lines import line_of
+from relaydp.runtime.agreement import draw_up, epsilon_of, network_algorithms, plan_of
+from relaydp.runtime.charter import (
+    VERSION,
+    Agreed,
+    Consortium,
+    Count,
+    Party,
+    Positive,
+    Table,
+    Task,
+    facts_of,
+)
+from relaydp.runtime.identity import as_pem, fingerprint, name_in, pinned
+from relaydp.runtime.records import local_problem, read_own_records, whole_problem
+from relaydp.runtime.toml import to_toml
+
+__all__ = [
+    "Agreed",
+    "Consortium",
+    "Party",
+    "Task",
+    "draw_up",
+    "epsilon_of",
+    "facts_of",
+    "local_problem",
+    "make_consortium",
+    "plan_of",
+    "read_consortium",
+    "read_own_records",
+    "whole_problem",
+    "write_consortium",
+]
+
+MOST_BYTES = 64 * 2**20  # a consortium file has kilobytes; this is no consortium file
+LEAST_DELTA = 1e-10  # the least that the second opinion on a plan, dp-accounting, resolves
+WALKS = ("random", "nonbacktracking", "cyclic", "tour")
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
+ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
+FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
+
+Where = Callable[[tuple[str, ...]], str]  # the place of a key, as errors name it
+
+
+def as_name(value: str) -> str:
+    if NAME.fullmatch(value) is None:
+        raise InputError(
+            f"name {short(value)} arrived; needed up to 32 of a-z, 0-9 and -, such as 'north', with no - at either end."
+        )
+    return value
+
+
+def as_address(value: str) -> str:
+    found = ADDRESS.fullmatch(value)
+    if found is None or not 0 < int(found[1]) < 65536:
+        raise InputError(f"address {short(value)} arrived; needed host:port, such as 'relay.north.example:7443'.")
+    return value
+
+
+def as_fingerprint(value: str) -> str:
+    if FINGERPRINT.fullmatch(value) is None:
+        raise InputError(f"fingerprint {short(value)} arrived; needed 'sha256:' and 64 digits of 0-9 and a-f.")
+    return value
+
+
+def as_version(value: int) -> int:
+    if value != VERSION:
+        raise InputError(f"a file of version {short(value)} arrived; needed {VERSION}. Update relaydp, or the file.")
+    return value
+
+
+def as_edges(value: object) -> tuple[tuple[str, str], ...]:
+    rows = value if isinstance(value, list | tuple) else []
+    for row in rows:
+        pair = isinstance(row, list | tuple) and len(row) == 2 and all(isinstance(end, str) for end in row)
+        if not pair or row[0] == row[1]:
+            raise InputError(f"{short(row)} arrived as an edge; needed the names of two different parties.")
+    if not rows:
+        raise InputError(f'edges = {short(value)} arrived; needed pairs of names, such as [["north", "south"]].')
+    return tuple((one, other) for one, other in rows)
+
+
+def as_steps(value: object) -> dict[str, float | list[float]]:
+    """The algorithm's steps by name: a number each, or one a party. Which names it has, the plan's check knows."""
+
+    def positive(part: object) -> bool:
+        return isinstance(part, int | float) and not isinstance(part, bool) and 0 < part < float("inf")
+
+    found: dict[str, float | list[float]] = {}
+    for name, part in value.items() if isinstance(value, dict) else ():
+        several = isinstance(part, list) and bool(part)
+        if not all(map(positive, part if several else [part])) or not isinstance(name, str):
+            raise InputError(f"step {name} = {short(part)} arrived; needed a finite number > 0, or one a party.")
+        try:
+            found[name] = [float(each) for each in part] if isinstance(part, list) else float(part)
+        except OverflowError:
+            raise InputError(f"step {name} = {short(part)} arrived; needed numbers of usual size.") from None
+    if not found:
+        raise InputError(f"steps = {short(value)} arrived; needed a table of the algorithm's steps, [plan.steps].")
+    return found
+
+
+Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class PartyTable(Table):
+    name: Annotated[str, AfterValidator(as_name)]
+    address: Annotated[str, AfterValidator(as_address)]
+    records: Count
+    fingerprint: Annotated[str, AfterValidator(as_fingerprint)]
+    certificate: str
+
+
+class PrivacyTable(Table):
+    epsilon: Positive
+    delta: Annotated[float, Field(ge=LEAST_DELTA, lt=1, allow_inf_nan=False)]
+
+
+class RunTable(Table):
+    algorithm: str
+    walk: str | None = None
+    walk_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    start: str
+    patience: Count
+
+
+class NetworkTable(Table):
+    edges: Annotated[tuple[tuple[str, str], ...], BeforeValidator(as_edges)]
+
+
+class PlanTable(Table):
+    activations: Count
+    sensitivity: list[Scale]
+    scales: list[list[Scale]]
+    steps: Annotated[dict[str, Any], BeforeValidator(as_steps)]
+
+
+class File(Table):
+    version: Annotated[int, AfterValidator(as_version)]
+    name: Annotated[str, AfterValidator(as_name)]
+    problem: Task
+    privacy: PrivacyTable
+    run: RunTable
+    network: NetworkTable
+    parties: Annotated[list[PartyTable], Field(min_length=2)]
+    plan: PlanTable | None = None
+
+
+TABLES: dict[str, type[Table]] = {
+    "problem": Task,
+    "privacy": PrivacyTable,
+    "run": RunTable,
+    "network": NetworkTable,
+    "parties": PartyTable,
+    "plan": PlanTable,
+}
+
+
+def read_consortium(path: str | Path) -> Consortium:
+    """Read a consortium file and check all of it, save that its plan keeps its promise: `plan_of` does that."""
+    file = Path(path)
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise InputError(f"{file} has over {MOST_BYTES // 2**20} MiB; needed a consortium file. Check the path.")
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read ({error}); needed a consortium file, in TOML. Check it.") from error
+    return _parse(text, str(file))
+
+
+def make_consortium(tables: dict[str, Any], source: str = "consortium") -> Consortium:
+    """The same from tables in memory, in the shape of the file; `source` is what errors call them."""
+    return _checked(tables, lambda at: source)
+
+
+def write_consortium(path: str | Path, consortium: Consortium) -> None:
+    """Write the file, with comments, in one go: a reader finds the old file or the new one, never half of one."""
+    target = Path(path).resolve()
+    text = to_toml(consortium)
+    if _parse(text, str(path)).identity != consortium.identity:
+        raise InputError(f"{consortium!r} does not read back as it was written to {path}; make it by read_consortium.")
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, fresh)
+        os.replace(fresh, target)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise InputError(f"{path} cannot be written ({error}). Check the folder.") from error
+
+
+def _parse(text: str, name: str) -> Consortium:
+    def where(at: tuple[str, ...]) -> str:
+        line = line_of(text, at)
+        return name if line is None else f"{name}, line {line}"
+
+    try:
+        tables = tomllib.loads(text)
+    except RecursionError:
+        raise InputError(f"{name} nests its values too deeply to be read; needed plain tables.") from None
+    except ValueError as error:  # TOMLDecodeError, and numbers beyond what Python reads
+        raise InputError(f"{name} is not TOML: {error}. Texts need quotes, tables look like [run].") from None
+    return _checked(tables, where)
+
+
+def _checked(tables: dict[str, Any], where: Where) -> Consortium:
+    try:
+        file = File.model_validate(tables)
+    except ValidationError as error:
+        raise InputError(_fault(error, where)) from None
+    names = [party.name for party in file.parties]
+    _check_parties(file, where)
+    plan = None if file.plan is None else _agreed(file.plan, len(names), where)
+    walk = _check_run(file.run, file.problem, names, where)
+    return Consortium(
+        name=file.name,
+        version=VERSION,
+        parties=tuple(Party(**_certified(party, where(("parties", str(i))))) for i, party in enumerate(file.parties)),
+        graph=_graph(file.name, names, file.network.edges, where),
+        problem=file.problem,
+        algorithm=file.run.algorithm,
+        walk=walk,
+        walk_seed=file.run.walk_seed,
+        start=names.index(file.run.start),
+        epsilon=file.privacy.epsilon,
+        delta=file.privacy.delta,
+        patience=file.run.patience,
+        plan=plan,
+    )
+
+
+def _fault(error: ValidationError, where: Where) -> str:
+    """The first complaint, in words that name the place and the cure."""
+    first = error.errors(include_url=False)[0]
+    at = [str(part) for part in first["loc"]]
+    table = "the file" if len(at) < 2 else f"party {int(at[1]) + 1}" if at[0] == "parties" else f"[{at[0]}]"
+    cause = first.get("ctx", {}).get("error")
+    if first["type"] == "missing":
+        said = f"{table} has no {at[-1]!r}; needed one. Add it."
+    elif first["type"] == "extra_forbidden":
+        said = _unknown(*at)
+    elif isinstance(cause, ValueError):
+        said = str(cause)
+    else:
+        plain = {"model_type": "a table", "list_type": "a list", "too_short": "two of them or more"}
+        needed = plain.get(first["type"]) or first["msg"].removeprefix("Input should be ")
+        number = "a number " if needed.startswith(("greater", "less")) else ""
+        said = f"{at[-1]} = {short(first['input'])} of {table} arrived; needed {number}{needed}."
+    return f"{where(tuple(at))}: {said}"
+
+
+def _unknown(table: str, *at: str) -> str:
+    """A key that no table has, with the nearest one that there is."""
+    model, key = (TABLES[table], at[-1]) if at else (File, table)
+    try:
+        choose(f"key in [{table}]" if at else "key", key, model.model_fields)
+    except InputError as error:
+        return str(error)
+    raise AssertionError("only keys that no table has are refused")
+
+
+def _check_parties(file: File, where: Where) -> None:
+    """No two parties may share what tells them apart."""
+    for key in ("name", "address", "fingerprint"):
+        seen: dict[str, str] = {}
+        for i, party in enumerate(file.parties):
+            value = getattr(party, key)
+            if value in seen:
+                raise InputError(
+                    f"{where(('parties', str(i), key))}: parties {seen[value]!r} and {party.name!r} have the same "
+                    f"{key}, {short(value)}; needed one of its own for each."
+                )
+            seen[value] = party.name
+
+
+def _certified(party: PartyTable, place: str) -> dict[str, Any]:
+    """A party whose certificate is its own, valid today, and the one that its fingerprint pins."""
+    who = f"{place}: the certificate of {party.name!r}"
+    try:
+        certificate = pinned(party.certificate, who)
+        name, pem = name_in(certificate, who), as_pem(certificate).decode("ascii")
+    except RelayError:
+        raise
+    except Exception as error:  # broad, for garbled certificates raise nearly anything
+        raise InputError(f"{who} cannot be read ({short(str(error))}); needed one in PEM. Ask for it anew.") from error
+    if fingerprint(pem) != party.fingerprint:
+        raise InputError(
+            f"{who} has fingerprint {fingerprint(pem)}, and the file says {party.fingerprint}; needed the same. Ask "
+            f"{party.name} which one is theirs, by another way than this file."
+        )
+    if name != party.name:
+        raise InputError(f"{who} is made out to {short(name)}; needed one of their own. Ask {party.name} for theirs.")
+    begins, now, ends = certificate.not_valid_before_utc, datetime.now(UTC), certificate.not_valid_after_utc
+    if not begins <= now <= ends:
+        raise InputError(
+            f"{who} is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC; needed one that is valid now, "
+            f"{now:%Y-%m-%d %H:%M}. Make a new one with `relaydp agent keygen` and agree on it anew."
+        )
+    return party.model_dump() | {"certificate": pem}
+
+
+def _check_run(run: RunTable, task: Task, names: list[str], where: Where) -> str | None:
+    """The walk, once algorithm, walk and start are seen to fit together."""
+    able = network_algorithms()
+    if run.algorithm not in able:
+        raise InputError(
+            f"{where(('run', 'algorithm'))}: algorithm {short(run.algorithm)} arrived; between parties run: "
+            f"{', '.join(able)}. They need noise on gradients, and messages along edges, once a step."
+        )
+    method = able[run.algorithm]
+    if task.l1 > 0 and not method.takes_r:
+        raise InputError(f"{where(('problem', 'l1'))}: {run.algorithm} has no theory for l1 > 0. Use recal, or l1 = 0.")
+    if run.start not in names:
+        raise InputError(
+            f"{where(('run', 'start'))}: start = {short(run.start)} is no party; needed one of: {', '.join(names)}."
+        )
+    place = where(("run", "walk"))
+    if method.kind == "rounds":
+        if run.walk is not None:
+            raise InputError(f"{place}: walk = {short(run.walk)} arrived with {run.algorithm}, where nothing walks.")
+        return None
+    if run.walk not in WALKS:
+        lazy = " A lazy walk stays put at the price of a hop." if run.walk == "lazy" else ""
+        raise InputError(f"{place}: walk = {short(run.walk)} arrived; needed one of: {', '.join(WALKS)}.{lazy}")
+    return run.walk
+
+
+def _graph(name: str, names: list[str], edges: tuple[tuple[str, str], ...], where: Where) -> Graph:
+    place = where(("network", "edges"))
+    number = {party: i for i, party in enumerate(names)}
+    for one, other in edges:
+        for end in (one, other):
+            if end not in number:
+                raise InputError(
+                    f"{place}: edge {short([one, other])} names {short(end)}, which is no party; needed two of: "
+                    f"{', '.join(names)}."
+                )
+    reached = {names[0]}
+    while more := {end for edge in edges if reached & set(edge) for end in edge} - reached:
+        reached |= more
+    if apart := [party for party in names if party not in reached]:
+        raise InputError(
+            f"{place}: no path leads from {names[0]} to {', '.join(apart)}; needed a connected network. Add edges."
+        )
+    return Graph(name, len(names), [(number[one], number[other]) for one, other in edges])  # type: ignore[arg-type]
+
+
+def _agreed(plan: PlanTable, parties: int, where: Where) -> Agreed:
+    """The plan's numbers, if there is one for each party and activation."""
+    widths = {len(row) for row in plan.scales}
+    if len(plan.scales) != plan.activations or widths != {parties} or len(plan.sensitivity) != parties:
+        raise InputError(
+            f"{where(('plan', 'scales'))}: {len(plan.scales)} rows of {' or '.join(map(str, sorted(widths)))} scales "
+            f"and {len(plan.sensitivity)} sensitivities arrived; needed {plan.activations} rows, one an activation, "
+            f"and {parties} numbers, one a party. Draw the plan up anew."
+        )
+    return Agreed(plan.activations, plan.steps, plan.scales, plan.sensitivity)  # type: ignore[arg-type]

@@ -1,0 +1,67 @@
+"""Where the baton goes next, decided hop by hop by whoever holds it, from public facts alone.
+
+While every neighbour answers, the baton follows the very route that the simulator lays out for the same walk and seed.
+Where one does not answer, it goes to another neighbour instead: who is up does not depend on anybody's records.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+import jax
+import numpy as np
+
+from relaydp.graph import Graph
+from relaydp.graph.route import BLOCK, FIRST_BLOCK, lap_from, uniforms
+from relaydp.graph.walks import stepper
+from relaydp.runtime.brief import Pace
+
+
+class Course:
+    """The walk of one consortium; `pace` says who acts and when it ends."""
+
+    def __init__(self, graph: Graph, walk: str, seed: int, start: int, activations: int, patience: int) -> None:
+        self.graph = graph
+        order = lap_from(graph, walk, start)
+        self._order = None if order is None else order.tolist()
+        self._go = stepper(graph, walk) if order is None else None
+        self._uniforms = lru_cache(maxsize=2)(partial(uniforms, jax.random.split(jax.random.key(seed))[0]))
+        self.pace = Pace(graph.agents if order is None else len(order), activations, patience)
+
+    def choices(
+        self, hop: int, at: int, came_from: int, made: tuple[int, ...], lost: frozenset[int] = frozenset()
+    ) -> list[int]:
+        """Whom to ask, in order: the walk's own choice, then the others, those who acted least first."""
+        first, on_track = self._next(hop, at, came_from)
+        others = sorted(self.graph.neighbours(at).tolist(), key=lambda j: (made[j], (j - at) % self.graph.agents))
+        # straight back only as a last resort: on a ring it would swing to and fro beside a gap for ever
+        others.sort(key=lambda j: j == came_from)
+        if first == came_from and not on_track:
+            first = others[0]  # a lap that met a gap goes round the other way
+        return [j for j in dict.fromkeys((first, *others)) if j not in lost]
+
+    def _next(self, hop: int, at: int, came_from: int) -> tuple[int, bool]:
+        """The walk's own choice, and whether the baton is where the laid-out route has it."""
+        if self._order is None:
+            assert self._go is not None
+            return self._go([self._uniform(hop)], at, came_from)[0], True
+        lap = len(self._order)
+        here = hop % lap
+        on_track = self._order[here] == at and (hop == 0 or self._order[here - 1] == came_from)
+        here = here if on_track else self._order.index(at)
+        return self._order[(here + 1) % lap], on_track
+
+    def _uniform(self, hop: int) -> float:
+        past = hop - FIRST_BLOCK
+        block, place = (0, hop) if past < 0 else (1 + past // BLOCK, past % BLOCK)
+        return self._uniforms(block)[place]
+
+
+def route_of(hops: list[tuple[int, int, bool]], agents: int) -> tuple[np.ndarray, ...]:
+    """(holder, receiver, acts, activation) of a route that was really taken: (holder, receiver, acted) hop by hop."""
+    holder, receiver, acts = (np.array(column) for column in zip(*hops, strict=True))
+    made, activation = [0] * agents, []
+    for i, acted in zip(holder.tolist(), acts.tolist(), strict=True):
+        activation.append(made[i])
+        made[i] += acted
+    return holder.astype(np.int32), receiver.astype(np.int32), acts.astype(bool), np.array(activation, np.int32)

@@ -1,0 +1,328 @@
+"""One step at one party, compiled: what it has of the state, its door, and the simulator's own loop.
+
+A party has of the state only what is its own; the rest is NaN here, so that a step which looked at it would answer NaN.
+Noise for others' eyes is not drawn by compiled code, so one activation has four parts:
+
+    (1)  y  = the point at which the step asks            `question`: the step, with a door that takes a note
+    (2)  g  = (1/m) sum_j clip( grad loss_j(y) )          `mean_gradient`: the only part that sees the records
+    (3)  g~ = draw(g)                                     in Python (`seat`); from here on nothing but g~ is used
+    (4)  the step, its door answering g~ + l2 y           `advance`: `scan_turns`, the simulator's loop
+
+In a relay (4) takes the baton that came in and makes the one that goes out. In a round it is run twice: for what this
+party has to say, and for its new rows once it has heard its neighbours. Both times the door answers with the same g~.
+
+Why the simulator's loop for one step. The same formula, compiled in other surroundings, may differ in its last bit: a
+product and a sum are rounded once or twice, depending on whether the compiler finds them in one block. So (4) has the
+simulator's surroundings: its door, with `Answered` where the records were and noise of scale 0, which leaves g~ as it
+is; its loop; and a second turn, in which nobody acts, without which XLA would dissolve the loop. A network then
+computes what the simulator does, to the last bit, for the same route and the same draws on the same kind of machine.
+
+The exceptions are in (2), in rounds, where the simulator multiplies a batch of agents' records and a party has a batch
+of one: XLA does that by another routine for several outputs (softmax), and adds up the intercept of some thousand
+records in another order. There the last bit of g may differ.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from relaydp.algorithm import ALGORITHMS, Algorithm, Setting, Turn
+from relaydp.engine.door import open_door
+from relaydp.engine.loop import scan_turns
+from relaydp.errors import InputError
+from relaydp.graph import Graph, Network, network_of, path
+from relaydp.problem import Facts, Silos
+from relaydp.problem.problem import Terms
+from relaydp.prox import none
+
+Rows = tuple[Array, ...]  # what a party has of each part of the state, (rows, dim)
+
+
+class Answered(NamedTuple):
+    """Stands where the records stand in the simulator's door: the answer is here already, noise included."""
+
+    size: Array  # (agents,)
+    parts: tuple[Array, ...]  # of g~, with a row an agent in a round; two where the simulator joins two
+
+    def gradient(self, i: Array, y: Array, clip: Array) -> Array:
+        return jnp.concatenate(self.parts).reshape(-1)
+
+    def gradients(self, ys: Array, clip: Array) -> Array:
+        return jax.vmap(lambda *parts: jnp.concatenate(parts).reshape(-1))(*self.parts)
+
+
+class Desk(NamedTuple):
+    """What compiled code is given of plan and network, as arrays; public."""
+
+    sizes: Array  # (agents,)
+    terms: Terms
+    network: Network
+    steps: Any
+    start: Array  # (dim,), where everybody begins
+    party: Array
+    near: Array  # the party and its neighbours
+
+    @property
+    def agents(self) -> int:
+        return self.sizes.shape[0]
+
+    def alone(self, row: Array) -> Array:
+        """A row an agent: this party's, and NaN for the others."""
+        return jnp.full((self.agents, *row.shape), jnp.nan).at[self.party].set(row)
+
+    def setting(self, parts: tuple[Array, ...] = (), heard: Array | None = None) -> Setting:
+        """The simulator's, with g~ for an answer, and in a round with what was heard in the rows of others."""
+        answered = cast(Any, Answered(self.sizes, parts))
+        setting = open_door(answered, self.terms, jnp.ones(()), self.network)
+        if heard is None:
+            return setting
+        mine = (jnp.arange(self.agents, dtype=self.party.dtype) == self.party)[:, None]
+
+        def exchange(sent: Array) -> Array:
+            # A condition, though always met: what is sent then has a place in memory, as in the simulator, and is not
+            # computed anew, perhaps with another last bit, wherever it is used.
+            return jax.lax.cond(self.party >= 0, lambda: jnp.where(mine, sent, heard), lambda: sent)
+
+        return setting._replace(exchange=exchange)
+
+    def noting(self, heard: Array | None = None) -> tuple[Setting, list[Array], list[Array]]:
+        """A setting whose door answers 0; where it is asked for this party's gradient; what is given to `exchange`."""
+        asked, sent, setting = [], [], self.setting((), heard)
+
+        def gradient(i: Array, y: Array, scale: Array, key: Any) -> Array:
+            asked.append(y)
+            return jnp.zeros_like(y)
+
+        def gradients(ys: Array, scales: Array, key: Any) -> Array:
+            asked.append(ys[self.party])
+            return self.alone(jnp.zeros_like(ys[0]))
+
+        def exchange(everyone: Array) -> Array:
+            sent.append(everyone)
+            return setting.exchange(everyone) if heard is None or everyone.shape == heard.shape else everyone
+
+        return setting._replace(gradient=gradient, gradients=gradients, exchange=exchange), asked, sent
+
+
+def desk_for(
+    algorithm: Algorithm, graph: Graph, party: int, sizes: np.ndarray, steps: Any, terms: Terms, dim: int
+) -> Desk:
+    return Desk(
+        sizes=jnp.asarray(sizes),
+        terms=terms,
+        network=network_of(graph, algorithm.needs),
+        steps=steps,
+        start=jnp.zeros(dim),
+        party=jnp.asarray(party, jnp.int32),
+        near=jnp.asarray(np.append(graph.neighbours(party), party), jnp.int32),
+    )
+
+
+# -- the state, and what a party has of it
+
+
+def _turns(algorithm: Algorithm, desk: Desk, hop: Array, acts: Array) -> Turn:
+    """Turns of this party, with noise of scale 0; in a round all agents act alike."""
+    everyone = (desk.agents,) if algorithm.kind == "rounds" else ()
+    holder = jnp.broadcast_to(desk.party, hop.shape)
+    acts = jnp.broadcast_to(acts.reshape(*hop.shape, *(1 for _ in everyone)), hop.shape + everyone)
+    return Turn(hop, holder, holder, acts, jnp.zeros(acts.shape), cast(Any, None))
+
+
+def _start(algorithm: Algorithm, desk: Desk) -> tuple[Any, Any]:
+    """The state before the first hop, and the payload that tells of it."""
+    setting = desk.noting()[0]._replace(when=lambda acts, act, relay: relay())
+    state = algorithm.init(setting, desk.steps, desk.start)
+    turn = _turns(algorithm, desk, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
+    return state, algorithm.step(setting, desk.steps, state, turn)[1]
+
+
+def _field(where: Any) -> str:
+    return getattr(where[0], "name", "")
+
+
+def fields(algorithm: Algorithm, desk: Desk) -> list[str]:
+    """Which part of the state each of a party's rows belongs to."""
+    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(partial(_start, algorithm), desk)[0])
+    return [_field(where) for where, leaf in leaves if leaf.ndim == 2]
+
+
+def _own(algorithm: Algorithm, desk: Desk, state: Any) -> Rows:
+    """The party's own row of every part of the state, and its neighbours' of parts that hold what was heard."""
+
+    def places(where: Any) -> Array:
+        return desk.near if _field(where) in algorithm.heard else desk.party[None]
+
+    return tuple(leaf[places(at)] for at, leaf in jax.tree_util.tree_leaves_with_path(state) if leaf.ndim == 2)
+
+
+def _known(algorithm: Algorithm, desk: Desk, rows: Rows, baton: Array | None) -> Any:
+    """The state as the party knows it, from its rows and a relay's baton."""
+    state, payload = _start(algorithm, desk)
+    left = list(rows)
+
+    def known(where: Any, leaf: Array) -> Array:
+        if leaf.ndim == 1:
+            return jnp.full_like(leaf, jnp.nan)  # it is on the baton
+        mine = left.pop(0)
+        return jnp.zeros_like(leaf).at[desk.near].set(mine) if _field(where) in algorithm.heard else desk.alone(mine[0])
+
+    state = jax.tree_util.tree_map_with_path(known, state)
+    if baton is None:
+        return state
+    assert algorithm.receive is not None
+    came = jax.tree.unflatten(jax.tree.structure(payload), list(baton))
+    return algorithm.receive(desk.setting(), desk.steps, state, came)
+
+
+def _message(desk: Desk, payload: Any) -> Array:
+    """(vectors, dim): the baton, or this party's row of what a round sends."""
+    return jnp.stack([part if part.ndim == 1 else part[desk.party] for part in jax.tree.leaves(payload)])
+
+
+# -- compiled
+
+
+class Trial(NamedTuple):
+    """What a step did whose door took a note and answered 0."""
+
+    asked: list[Array]  # where it asked for this party's gradient
+    sent: list[Array]  # what it gave to `exchange`
+    state: Any
+    message: Array
+
+
+def _try(algorithm: Algorithm, desk: Desk, rows: Rows, baton: Array | None, heard: Array | None, hop: Array) -> Trial:
+    setting, asked, sent = desk.noting(heard)
+    setting = setting._replace(when=lambda acts, act, relay: act())
+    turn = _turns(algorithm, desk, hop, jnp.ones((), bool))
+    state, payload = algorithm.step(setting, desk.steps, _known(algorithm, desk, rows, baton), turn)
+    return Trial(asked, sent, state, _message(desk, payload))
+
+
+@partial(jax.jit, static_argnums=0)
+def first(algorithm: Algorithm, desk: Desk) -> tuple[Rows, Array]:
+    state, payload = _start(algorithm, desk)
+    return _own(algorithm, desk, state), _message(desk, payload)
+
+
+@partial(jax.jit, static_argnums=0)
+def question(algorithm: Algorithm, desk: Desk, rows: Rows, baton: Array | None, hop: Array) -> Array:
+    """(1)."""
+    silence = jnp.full((desk.agents, desk.start.size), jnp.nan) if baton is None else None
+    return _try(algorithm, desk, rows, baton, silence, hop).asked[0]
+
+
+@partial(jax.jit, static_argnums=0)
+def mean_gradient(in_rounds: bool, silos: Silos, y: Array, clip: Array) -> Array:
+    """(2), the way the simulator computes it: for one agent in a relay, for a batch of agents in a round."""
+    if in_rounds:
+        return silos.gradients(y[None, :], clip)[0]
+    return silos.gradient(jnp.zeros((), jnp.int32), y, clip)
+
+
+@partial(jax.jit, static_argnums=0)
+def advance(
+    algorithm: Algorithm, desk: Desk, rows: Rows, outside: Array, parts: tuple[Array, ...], hop: Array
+) -> tuple[Rows, Array]:
+    """(4): the new rows, and what is sent. `outside` is the baton, or in a round what was heard."""
+    relay = algorithm.kind == "relay"
+    setting = desk.setting(parts) if relay else desk.setting(tuple(map(desk.alone, parts)), outside)
+    world = cast(Any, SimpleNamespace(setting=lambda variant, batched: setting))
+    state = _known(algorithm, desk, rows, outside if relay else None)
+    two = jnp.arange(2, dtype=hop.dtype)[:, None]
+    turns = _turns(algorithm, desk, hop + two, two == 0)
+    key = jax.random.key(0)  # of noise that is multiplied by 0
+    state, (_, payloads) = scan_turns(algorithm, None, True, world, desk.steps, key, state, turns)
+    return _own(algorithm, desk, state), _message(desk, jax.tree.map(lambda part: part[0, 0], payloads))
+
+
+@partial(jax.jit, static_argnums=0)
+def model(algorithm: Algorithm, desk: Desk, parts: Array) -> Array:
+    """The answer, from the last baton, or in rounds from everybody's x."""
+    if algorithm.kind == "relay":
+        return algorithm.answer(_known(algorithm, desk, _own(algorithm, desk, _start(algorithm, desk)[0]), parts))
+    state = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), _start(algorithm, desk)[0])
+    return algorithm.answer(state._replace(x=parts))
+
+
+# -- which algorithms can
+
+
+@cache
+def _obstacle(algorithm: Algorithm) -> str | None:
+    """Why a network cannot run this algorithm; None if it can. The middle one of three agents on a path tries it."""
+    relay = algorithm.kind == "relay"
+    if "gradient" not in algorithm.mechanisms:
+        return "it does not ask its records for gradients, and noise on gradients is all that a network has"
+    if (algorithm.links, algorithm.exchanges) != ("hop" if relay else "neighbours", 1):
+        return "it sends something else than a baton to one party, or one message to all neighbours"
+    if relay and algorithm.receive is None:
+        return "nothing says what the next holder knows from the baton alone (Algorithm.receive)"
+    agents, dim = 3, 2
+    graph, facts = path(agents), Facts(agents, np.full(agents, 9), dim, np.ones(agents), 0.1, 1.0, True)
+    steps = algorithm.choose_steps("paper", facts, graph, "tour" if relay else "all", 1, None)[0]
+    desk = desk_for(algorithm, graph, 1, facts.sizes, steps, Terms(none(), 0.1, 0), dim)
+    state, payload = jax.eval_shape(partial(_start, algorithm), desk)
+    each, baton = {(agents, dim)}, {(dim,)}
+    shapes = [{leaf.shape for leaf in jax.tree.leaves(part)} for part in (state, payload)]
+    if not (shapes[0] <= each | baton and shapes[1] == baton if relay else shapes == [each, each]):
+        return "its state and messages are not one vector for each agent, beside a relay's baton"
+    sent = len(jax.tree.leaves(payload))
+    if sent != algorithm.vectors or not (relay or sent == 1):
+        return f"it sends {sent} vectors at a time; needed one in a round, and as many as it says in a relay"
+    if not relay and not hasattr(state, "x"):
+        return "its agents have no copies x that an answer could be made of"
+
+    @jax.jit
+    def attempt(desk: Desk) -> tuple[Trial, Rows, Any]:
+        """What is asked and said before anybody is heard; the new rows afterwards; and what others make of it."""
+        rows, message = first(algorithm, desk)
+        came, hop = (message if relay else None), jnp.ones((), jnp.int32)
+        alone = _try(algorithm, desk, rows, came, None if relay else jnp.full((agents, dim), jnp.nan), hop)
+        told = alone if relay else _try(algorithm, desk, rows, None, jnp.zeros((agents, dim)), hop)
+        new = _own(algorithm, desk, told.state)
+        if relay:
+            return alone, new, _known(algorithm, desk, new, told.message)
+        return alone, new, model(algorithm, desk, jnp.zeros((agents, dim)))
+
+    did, new, others = attempt(desk)
+    if len(did.asked) != 1:
+        return f"it asks for {len(did.asked)} gradients a step; needed one"
+    if not relay and [sent.shape for sent in did.sent] != [(agents, dim)]:
+        return "its agents hear of each other in another way than through `Setting.exchange`, once"
+    if not _is_finite(did.asked, did.message):
+        missing = "a baton that tells all that its holder needs" if relay else "to hear its neighbours"
+        return f"an agent needs {missing}, or what others keep to themselves, before it can ask its records and speak"
+    if not _is_finite(new):
+        return "an agent needs what others keep to themselves for its next step"
+    if relay and not _same(others, did.state):
+        return "its baton does not tell all that the next holder needs"
+    if not relay and not _is_finite(others):
+        return "its answer is made of something else than the agents' copies x"
+    return None
+
+
+def _is_finite(*parts: Any) -> bool:
+    return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(parts))
+
+
+def _same(state: Any, other: Any) -> bool:
+    """Whether all that is no agent's own agrees."""
+    pairs = zip(jax.tree.leaves(state), jax.tree.leaves(other), strict=True)
+    return all(np.allclose(a, b, rtol=1e-12) for a, b in pairs if a.ndim == 1)
+
+
+def on_network(algorithm: Algorithm) -> None:
+    """Raise unless parties on a network can run this algorithm. The error names those that can."""
+    obstacle = _obstacle(algorithm)
+    if obstacle is not None:
+        able = ", ".join(sorted(name for name, each in ALGORITHMS.items() if _obstacle(each) is None))
+        raise InputError(f"{algorithm.name} cannot run on a network: {obstacle}. Use one of: {able}.")

@@ -1,0 +1,452 @@
+"""The journal: what an agent has taken in, released, spent and passed on, on disk before anybody hears of it.
+
+One SQLite file an agent and consortium (WAL, synchronous=FULL: a commit survives power loss), written by one process:
+
+    accept    a message goes into `inbox` and is committed; only then is it acknowledged
+    commit    ONE transaction holds all of an activation: the budget check, the ledger row, the message to send and whom
+              to, the agent's own state, and that the message it came from is done
+    deliver   the same bytes to the same neighbour until it acknowledges
+    recover   what is not acknowledged is sent again, what is not done is processed: nothing else is needed
+
+It keeps what was released, never the noise nor a seed: noise and release together are the gradient.
+
+A journal restored from an old copy would spend again what is spent. Two things notice: a mark outside the folder that
+counts commits, and the neighbours, who remember the last message they had from us (`Agent` asks them).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import sqlite3
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relaydp.errors import InputError, PrivacyError, RelayError
+from relaydp.runtime.wire import BATON, ENDING, Message, Refusal, parse
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE inbox (
+  epoch INTEGER, kind INTEGER, seq INTEGER, sender TEXT, hash BLOB NOT NULL, message BLOB, done INTEGER NOT NULL,
+  PRIMARY KEY (epoch, kind, seq, sender)
+) WITHOUT ROWID;
+CREATE TABLE outbox (
+  epoch INTEGER, kind INTEGER, seq INTEGER, receiver TEXT, hash BLOB NOT NULL, message BLOB,
+  acknowledged INTEGER NOT NULL,
+  PRIMARY KEY (epoch, kind, seq, receiver)
+) WITHOUT ROWID;
+CREATE TABLE ledger (
+  number INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, seq INTEGER NOT NULL, reason TEXT NOT NULL,
+  sensitivity REAL NOT NULL, scale REAL NOT NULL, rho REAL NOT NULL, chain BLOB NOT NULL, UNIQUE (epoch, seq, reason)
+);
+CREATE INDEX senders ON inbox (sender, epoch, seq);
+CREATE INDEX receivers ON outbox (receiver, epoch, seq);
+CREATE INDEX waiting ON inbox (done) WHERE done = 0;
+CREATE INDEX undelivered ON outbox (acknowledged) WHERE acknowledged = 0;
+CREATE INDEX kept ON outbox (seq) WHERE acknowledged = 1 AND message NOTNULL;
+"""
+ACTIVATION, REROUTE = "activation", "reroute"
+
+# Where a crash can fall between two durable writes; `checkpoint` is called with these names.
+POINTS = (
+    "accept: before the commit",
+    "accept: committed, not acknowledged",
+    "act: neighbour asked, nothing drawn",
+    "act: drawn, not committed",
+    "commit: inside the transaction",
+    "commit: committed, nothing sent",
+    "deliver: sent, acknowledgement not noted",
+    "deliver: acknowledgement noted",
+    "end: model known, files not written",
+    "end: files written",
+)
+ACCEPT_BEFORE, ACCEPT_AFTER, ASKED, DRAWN, COMMIT_INSIDE, COMMIT_AFTER, SENT, NOTED, END_BEFORE, END_AFTER = POINTS
+
+
+class JournalError(RelayError):
+    """The journal cannot be written or trusted; the agent stops, and nothing that was committed is lost."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One release, as the ledger prices it."""
+
+    seq: int
+    sensitivity: float
+    scale: float
+    reason: str = ACTIVATION
+
+    @property
+    def rho(self) -> float:
+        return (self.sensitivity / self.scale) * (self.sensitivity / self.scale) / 2
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the ledger."""
+
+    number: int
+    epoch: int
+    seq: int
+    reason: str
+    sensitivity: float
+    scale: float
+    rho: float
+
+
+def _ignore(point: str) -> None:
+    """Nobody is testing crashes."""
+
+
+class Journal:
+    """Opened by one process at a time; every method is one transaction or a read."""
+
+    def __init__(
+        self,
+        folder: Path,
+        identity: bytes,
+        party: str,
+        limit_rho: float,
+        *,
+        tolerance: float = 1e-9,
+        mark: Path | None = None,
+        checkpoint: Callable[[str], None] = _ignore,
+    ) -> None:
+        self.folder, self.limit_rho, self.checkpoint = folder, limit_rho, checkpoint
+        self._allowed = limit_rho * (1 + tolerance)  # sums are rounded
+        self._mark = mark or folder.parent / f"{folder.name}.mark"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _lock(folder / "lock", party)
+        try:
+            with _clear_errors(folder):
+                path = folder / "journal.db"
+                if not path.exists():
+                    self._create(path, identity, party)
+                self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=FULL")
+                self._db.execute("SELECT 1 FROM meta")  # an emptied file is no new journal
+            self._check_owner(identity, party)
+            self._check_mark()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _create(self, path: Path, identity: bytes, party: str) -> None:
+        """All of it or nothing: a journal without its tables would tell nobody what it has promised."""
+        facts = {"version": VERSION, "identity": identity, "party": party, "limit_rho": self.limit_rho}
+        facts |= {"commits": 0, "epoch": 0, "chain": bytes(32)}
+        new = path.with_suffix(".new")
+        new.unlink(missing_ok=True)  # of a start that was cut short
+        with closing(sqlite3.connect(new, isolation_level=None)) as db:
+            db.execute("PRAGMA journal_mode=MEMORY")  # nothing beside the file itself
+            db.execute("BEGIN IMMEDIATE")
+            for statement in SCHEMA.split(";")[:-1]:
+                db.execute(statement)
+            db.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+            db.execute("COMMIT")
+        os.replace(new, path)
+
+    def _check_owner(self, identity: bytes, party: str) -> None:
+        if (self.get("version"), self.get("identity"), self.get("party")) != (VERSION, identity, party):
+            raise JournalError(
+                f"{self.folder} holds the journal of {self.get('party')!r} in consortium "
+                f"{bytes(self.get('identity')).hex()[:16]}; needed {party!r} in {identity.hex()[:16]}. Use a folder of "
+                "its own."
+            )
+        if self.get("limit_rho") != self.limit_rho:
+            raise JournalError(f"{self.folder} was begun with another budget; needed the plan it was begun with.")
+
+    def _check_mark(self) -> None:
+        """The mark is written after the commit it counts, so it can be behind by a crash, never ahead."""
+        try:
+            counted = struct.unpack("<Q", self._mark.read_bytes())[0]
+        except FileNotFoundError:
+            counted = 0
+        except (OSError, struct.error) as error:
+            raise JournalError(f"{self._mark} cannot be read ({error}); it counts this journal's commits.") from error
+        if self.get("commits") < counted:
+            raise PrivacyError(
+                f"{self.folder / 'journal.db'} has {self.get('commits')} commits and {self._mark} remembers {counted}: "
+                "the journal was set back, by a restored copy or a lost write. What it has spent since is unknown, so "
+                "it is not used. Put the newer journal.db and journal.db-wal back; without them this party can take no "
+                "further part."
+            )
+        self._commits = int(self.get("commits"))
+
+    def close(self) -> None:
+        self._db.close()
+        self._lock.close()
+
+    # -- reading
+
+    def get(self, key: str, default: Any = None) -> Any:
+        found = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
+        return default if found is None else found[0]
+
+    @property
+    def epoch(self) -> int:
+        return int(self.get("epoch"))
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing has ever been taken in or released."""
+        return self.get("commits") == 0
+
+    def waiting(self, kind: int) -> tuple[str, Message] | None:
+        """A message of this kind that is taken in and not done, with its sender."""
+        row = self._db.execute(
+            "SELECT sender, message FROM inbox WHERE done=0 AND kind=? ORDER BY epoch, seq LIMIT 1", (kind,)
+        ).fetchone()
+        return None if row is None else (row[0], parse(row[1]))
+
+    def received(self, kind: int, seq: int | None = None) -> dict[tuple[int, str], Message]:
+        """Messages of a kind that are still kept, by (seq, sender)."""
+        rows = self._db.execute(
+            "SELECT seq, sender, message FROM inbox WHERE epoch=? AND kind=? AND (seq=? OR ? IS NULL) "
+            "AND message NOTNULL",
+            (self.epoch, kind, seq, seq),
+        )
+        return {(row[0], row[1]): parse(row[2]) for row in rows}
+
+    def undelivered(self) -> list[tuple[str, Message]]:
+        """(receiver, message) of everything committed and not acknowledged, oldest first."""
+        rows = self._db.execute(
+            "SELECT receiver, message FROM outbox WHERE acknowledged=0 ORDER BY epoch, kind, seq, receiver"
+        )
+        return [(receiver, parse(message)) for receiver, message in rows]
+
+    def last(self, box: str, who: str) -> tuple[int, bytes] | None:
+        """(seq, hash) of the last baton or round message accepted from, or acknowledged by, a neighbour."""
+        column, test = ("sender", "1") if box == "inbox" else ("receiver", "acknowledged=1")
+        row = self._db.execute(
+            f"SELECT seq, hash FROM {box} WHERE {column}=? AND kind<>? AND {test} "
+            "ORDER BY epoch DESC, seq DESC LIMIT 1",
+            (who, ENDING),
+        ).fetchone()
+        return None if row is None else (int(row[0]), bytes(row[1]))
+
+    def knows(self, box: str, who: str, seq: int, digest: bytes) -> bool:
+        """Whether this journal has that message in its inbox or outbox."""
+        column = "sender" if box == "inbox" else "receiver"
+        row = self._db.execute(
+            f"SELECT 1 FROM {box} WHERE {column}=? AND seq=? AND hash=? AND kind<>?", (who, seq, digest, ENDING)
+        ).fetchone()
+        return row is not None
+
+    @property
+    def highest(self) -> int:
+        """The largest baton seq that was taken in or passed on; -1 for none."""
+        row = self._db.execute(
+            "SELECT MAX(seq) FROM (SELECT seq FROM inbox WHERE kind=?1 AND epoch>=?2 UNION ALL "
+            "SELECT seq FROM outbox WHERE kind=?1 AND epoch>=?2)",
+            (BATON, self.epoch - 1),
+        ).fetchone()
+        return -1 if row[0] is None else int(row[0])
+
+    def has(self, sender: str, message: Message) -> bool:
+        """Whether this very message is here. Refuses another one in its place."""
+        # one baton: its seq has one content, whoever brings it; a part of the ending is the same from all
+        anyone = message.kind in (BATON, ENDING)
+        rows = self._db.execute(
+            "SELECT hash FROM inbox WHERE epoch=? AND kind=? AND seq=? AND (sender=? OR ?)",
+            (message.epoch, message.kind, message.seq, sender, anyone),
+        ).fetchall()
+        if any(bytes(row[0]) != message.hash() for row in rows):
+            raise Refusal("equivocation", f"seq {message.seq} is here already with another content.")
+        return bool(rows)
+
+    def holders(self, part: Message) -> set[str]:
+        """Who has brought this part of the ending, ourselves included: nobody of them need be told of it."""
+        rows = self._db.execute(
+            "SELECT sender FROM inbox WHERE epoch=? AND kind=? AND seq=?", (part.epoch, part.kind, part.seq)
+        )
+        return {sender for (sender,) in rows}
+
+    def ledger(self) -> list[Row]:
+        columns = "number, epoch, seq, reason, sensitivity, scale, rho"
+        rows = self._db.execute(f"SELECT {columns} FROM ledger ORDER BY number")
+        return [Row(*row) for row in rows]
+
+    @property
+    def spent(self) -> float:
+        """rho of all releases so far."""
+        return float(self._db.execute("SELECT COALESCE(SUM(rho), 0) FROM ledger").fetchone()[0])
+
+    @property
+    def activations(self) -> int:
+        row = self._db.execute("SELECT COUNT(*) FROM ledger WHERE reason=?", (ACTIVATION,)).fetchone()
+        return int(row[0])
+
+    def affords(self, charge: Charge) -> bool:
+        return self.spent + charge.rho <= self._allowed
+
+    def transcript(self) -> list[dict[str, Any]]:
+        """Every message that was taken in or passed on: its place and hash, both public."""
+        names = ("epoch", "kind", "seq", "peer", "hash")
+        found = []
+        for box, who in (("inbox", "sender"), ("outbox", "receiver")):
+            rows = self._db.execute(f"SELECT epoch, kind, seq, {who}, hash FROM {box} ORDER BY epoch, kind, seq, {who}")
+            found += [{"box": box, **dict(zip(names, (*row[:4], bytes(row[4]).hex()), strict=True))} for row in rows]
+        return found
+
+    # -- writing
+
+    def accept(self, sender: str, message: Message) -> bool:
+        """Take a checked message in; False if it was here already. Refuses another one in its place."""
+        again = self.has(sender, message)
+        if again and (message.kind != ENDING or sender in self.holders(message)):
+            return False
+        self.checkpoint(ACCEPT_BEFORE)
+        with self._transaction() as db:
+            _insert(db, sender, message, done=again)
+            if message.kind == ENDING:  # whoever brings it need not be told by us
+                db.execute(
+                    "UPDATE outbox SET acknowledged=1 WHERE kind=? AND seq=? AND receiver=? AND hash=?",
+                    (ENDING, message.seq, sender, message.hash()),
+                )
+        self.checkpoint(ACCEPT_AFTER)
+        return not again
+
+    def commit(
+        self,
+        *,
+        done: tuple[int, int] | None = None,
+        charges: tuple[Charge, ...] = (),
+        send: Iterable[tuple[str, Message]] = (),
+        take: Iterable[tuple[str, Message]] = (),
+        cancel: tuple[str, Message] | None = None,
+        facts: dict[str, Any] | None = None,
+    ) -> None:
+        """All of a step in one transaction. Raises PrivacyError, and changes nothing, where a charge does not fit.
+
+        `done` is the (kind, seq) of what this step used up. `take` puts messages of the agent's own making into its
+        inbox: the first baton, its part of the ending.
+        `cancel` is a message that will not be delivered any more, by an agreed rerouting.
+        """
+        with self._transaction() as db:
+            for charge in charges:
+                self._charge(db, charge)
+            for receiver, message in send:
+                db.execute(
+                    "INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?, 0)",
+                    (message.epoch, message.kind, message.seq, receiver, message.hash(), message.to_bytes()),
+                )
+            if cancel is not None:
+                db.execute(
+                    "UPDATE outbox SET acknowledged=2 WHERE receiver=? AND hash=?", (cancel[0], cancel[1].hash())
+                )
+            for sender, message in take:
+                _insert(db, sender, message)
+            if done is not None:
+                _finish(db, *done)
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", (facts or {}).items())
+            self.checkpoint(COMMIT_INSIDE)
+        self.checkpoint(COMMIT_AFTER)
+
+    def acknowledge(self, receiver: str, message: Message) -> None:
+        """The receiver has it on its disk. If a crash forgets that, it is sent again and recognised."""
+        self.checkpoint(SENT)
+        with self._transaction(durable=False) as db:
+            # the bytes stay while they are the newest, for a rerouting; older ones leave their hash
+            db.execute(
+                "UPDATE outbox SET message=NULL WHERE acknowledged=1 AND message NOTNULL AND (epoch, seq) < (?, ?)",
+                (message.epoch, message.seq),
+            )
+            db.execute(
+                "UPDATE outbox SET acknowledged=1 WHERE epoch=? AND kind=? AND seq=? AND receiver=?",
+                (message.epoch, message.kind, message.seq, receiver),
+            )
+        self.checkpoint(NOTED)
+
+    def _charge(self, db: sqlite3.Connection, charge: Charge) -> None:
+        if not self.affords(charge):
+            raise PrivacyError(
+                f"this party has spent rho {self.spent:.6g} of {self.limit_rho:.6g}; a release of rho {charge.rho:.6g} "
+                "does not fit. Nothing was released."
+            )
+        values = (self.epoch, charge.seq, charge.reason, charge.sensitivity, charge.scale, charge.rho)
+        chain = chained(bytes(self.get("chain")), values)
+        db.execute(
+            "INSERT INTO ledger (epoch, seq, reason, sensitivity, scale, rho, chain) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*values, chain),
+        )
+        db.execute("UPDATE meta SET value=? WHERE key='chain'", (chain,))
+
+    @contextmanager
+    def _transaction(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """One transaction, on the disk before the next line runs; `durable=False` spares the wait."""
+        with _clear_errors(self.folder):
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                if durable:
+                    self._db.execute("UPDATE meta SET value=value+1 WHERE key='commits'")
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            if durable:  # the mark may never be ahead of what power loss leaves
+                self._commits += 1
+                _write_mark(self._mark, self._commits)
+
+
+def chained(chain: bytes, values: tuple[Any, ...]) -> bytes:
+    """The hash over all releases up to this one: a changed or missing row shows in every later one."""
+    return hashlib.sha256(chain + repr(tuple(values)).encode()).digest()
+
+
+def _finish(db: sqlite3.Connection, kind: int, seq: int) -> None:
+    """Mark as done, and leave only the hash: the content was used. An ending is kept; it is the result."""
+    left = "message" if kind == ENDING else "NULL"
+    db.execute(f"UPDATE inbox SET done=1, message={left} WHERE done=0 AND kind=? AND seq=?", (kind, seq))
+
+
+def _insert(db: sqlite3.Connection, sender: str, message: Message, done: bool = False) -> None:
+    content = None if done else message.to_bytes()
+    db.execute(
+        "INSERT INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (message.epoch, message.kind, message.seq, sender, message.hash(), content, done),
+    )
+
+
+def _lock(path: Path, party: str) -> Any:
+    file = path.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise InputError(
+            f"an agent of {party!r} is running already on {path.parent}; needed one process a journal. Stop the other "
+            "first (`relaydp agent status` shows it)."
+        ) from None
+    return file
+
+
+@contextmanager
+def _clear_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise JournalError(
+            f"{folder / 'journal.db'} cannot be used: {error}. The agent stops here; what was committed stands. Make "
+            "room on the disk or mend it, then start the agent again: it goes on where it stood."
+        ) from error
+
+
+def _write_mark(path: Path, commits: int) -> None:
+    """Eight bytes in place. Not synced: a mark that power loss sets back notices less, and refuses nothing wrongly."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.pwrite(file, struct.pack("<Q", commits), 0)
+    finally:
+        os.close(file)

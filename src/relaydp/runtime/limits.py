@@ -1,0 +1,43 @@
+"""What a party allows: a plan, with all earlier ones over the same records, may be worth its own limit at most."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from relaydp.errors import PrivacyError
+from relaydp.privacy.accountant import epsilon_exact
+from relaydp.runtime.places import journal_folder
+
+
+def check_limit(home: Path, identity: bytes, planned_rho: float, delta: float, max_epsilon: float) -> None:
+    """Refuse a plan that, with all earlier ones over these records, is worth more than this party allows."""
+    if not (math.isfinite(max_epsilon) and max_epsilon > 0):
+        raise PrivacyError(f"max_epsilon={max_epsilon!r}; needed a finite number above 0: the most this party allows.")
+    earlier = {name: rho for name, rho in promised(home).items() if name != journal_folder(home, identity).name}
+    total = math.fsum([planned_rho, *earlier.values()])
+    epsilon = epsilon_exact(total, delta)
+    if epsilon > max_epsilon * (1 + 1e-9):
+        before = f", together with {len(earlier)} earlier consortia over these records" if earlier else ""
+        raise PrivacyError(
+            f"this plan would spend epsilon {epsilon:.6g} at delta {delta:g}{before}; this party allows "
+            f"{max_epsilon:g}. Agree on a smaller budget, or raise --max-epsilon if its owners decide so."
+        )
+
+
+def promised(home: Path) -> dict[str, float]:
+    """The rho that each consortium in this home was promised, begun or done."""
+    found = {}
+    for path in sorted(home.glob("*/journal.db")):
+        try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+                (rho,) = db.execute("SELECT value FROM meta WHERE key='limit_rho'").fetchone()
+            found[path.parent.name] = float(rho)
+        except (sqlite3.Error, TypeError) as error:
+            raise PrivacyError(
+                f"{path} cannot be read ({error}), so what it has promised about these records is unknown. Mend it, or "
+                "move its folder away if it was never used."
+            ) from error
+    return found

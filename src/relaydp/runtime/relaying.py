@@ -1,0 +1,136 @@
+"""A relay at one party: take the baton in, act, ask a neighbour, commit, pass it on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from relaydp.runtime.journal import ASKED, DRAWN
+from relaydp.runtime.post import Unreachable
+from relaydp.runtime.wire import BATON, ENDING, Message, Refusal
+
+if TYPE_CHECKING:
+    from relaydp.runtime.agent import Agent
+
+ALL_DOWN_WAIT = 0.2  # seconds before a holder asks its neighbours again when none of them answered
+
+
+class Relaying:
+    """What an agent does with batons. All that has to last is in the journal; this object may be lost at any time."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent, self.pace = agent, agent.brief.pace
+
+    @property
+    def made(self) -> int:
+        """How often this party counts as having acted; a rerouted release may have cost it later activations."""
+        return int(self.agent.journal.get("made", 0))
+
+    # -- what comes in
+
+    def admit(self, message: Message) -> None:
+        """Refuse a checked baton or ending that cannot follow on what this journal knows."""
+        agent = self.agent
+        if message.made[agent.party] != self.made:
+            raise Refusal(
+                "counts",
+                f"it says that {agent.name} has acted {message.made[agent.party]} times, and its journal {self.made}. "
+                "A forged message, or a journal that was set back.",
+            )
+        seen = json.loads(agent.journal.get("seen", "[]")) or [0] * agent.parties
+        if any(now < before for now, before in zip(message.made, seen, strict=True)):
+            raise Refusal("counts", "somebody has acted less often than in an earlier message.")
+        holding = agent.journal.waiting(BATON) is not None
+        if message.kind == ENDING:
+            if holding or not self.pace.ended(message.made, message.idle, agent.lost):
+                raise Refusal("early-ending", "activations are left and nobody has been idle: this is no ending.")
+            return
+        self._check_pace(message)
+        if agent.endings():
+            raise Refusal("ended", "the ending is here already; no baton is left.")
+        if message.seq <= agent.journal.highest:
+            raise Refusal("behind", f"seq {message.seq} arrived after {agent.journal.highest}.")
+        if holding:
+            raise Refusal("second-baton", "this agent holds a baton already; there is one only.")
+
+    def _check_pace(self, baton: Message) -> None:
+        """A baton ends after `patience` hops that nobody acts on: so many can lie before each activation, no more."""
+        most = self.pace.patience
+        if baton.idle > most or baton.seq > sum(baton.made) * (most + 1) + baton.idle:
+            raise Refusal("counts", f"the baton claims more than {most} hops in a row on which nobody acted.")
+
+    # -- what is done with it
+
+    async def start(self) -> None:
+        """The first holder makes the baton, once in a consortium's life."""
+        agent = self.agent
+        if agent.party != agent.brief.start or agent.journal.get("started"):
+            return
+        first = agent.message(BATON, 0, await agent.ask("first_baton"), made=(0,) * agent.parties)
+        agent.journal.commit(take=[(agent.name, first)], facts={"started": 1})
+        agent.log.info("baton-made", seq=0)
+
+    async def run(self) -> None:
+        """Hold whatever baton comes, until the ending is known."""
+        agent = self.agent
+        while not agent.has_ending():
+            agent.arrived.clear()
+            held = agent.journal.waiting(BATON)
+            if held is not None:
+                await self._hold(*held)
+            elif not agent.forward_ending():
+                await agent.arrived.wait()
+
+    async def _hold(self, sender: str, baton: Message) -> None:
+        agent, journal, hop = self.agent, self.agent.journal, baton.seq
+        began = time.perf_counter()
+        made = list(baton.made)
+        charge, acts = None, self.pace.acts(hop, made[agent.party])
+        if acts:
+            charge = agent.charge_for(seq=hop, activation=made[agent.party])
+            if not journal.affords(charge):  # a rerouted release has cost what was planned for this one
+                charge, acts, made[agent.party] = None, False, self.pace.activations
+        made[agent.party] += acts
+        idle = 0 if acts else baton.idle + 1
+        ends = self.pace.ended(tuple(made), idle, agent.lost)
+        receiver = None if ends else await self._find_receiver(hop, sender, baton)
+        journal.checkpoint(ASKED)
+        body = baton.body
+        facts: dict[str, Any] = {"made": made[agent.party], "seen": json.dumps(made)}
+        if acts:
+            assert charge is not None
+            before = baton.made[agent.party]
+            facts["rows"], body = await agent.ask("relay", journal.get("rows"), body, hop, before)
+            agent.stop_if_grown(body, charge, (BATON, hop))
+        journal.checkpoint(DRAWN)
+        kind, seq = (ENDING, 0) if ends else (BATON, hop + 1)
+        message = agent.message(kind, seq, body, made=tuple(made), idle=idle, previous=baton.hash())
+        to = agent.neighbours if receiver is None else [receiver]
+        journal.commit(
+            done=(BATON, hop),
+            charges=() if charge is None else (charge,),
+            send=[(agent.names[j], message) for j in to],
+            take=[(agent.name, message)] if ends else [],
+            facts=facts,
+        )
+        agent.noted("activation" if acts else "relay", hop, sender, receiver, time.perf_counter() - began)
+        agent.send_now()
+
+    async def _find_receiver(self, hop: int, sender: str, baton: Message) -> int:
+        """Ask the walk's choice, then the others; nothing is committed to a neighbour that has not just answered."""
+        agent = self.agent
+        came_from = agent.names.index(sender) if hop else -1
+        await asyncio.sleep(self.pace.pause(baton.idle))
+        while True:
+            for j in await agent.ask("choices", hop, came_from, baton.made, agent.lost):
+                try:
+                    standing = await agent.greet(j)
+                except Unreachable as error:
+                    agent.log.warning("skipped", peer=agent.names[j], seq=hop, reason=str(error))
+                    continue
+                if standing.ready:
+                    return j
+                agent.log.warning("skipped", peer=agent.names[j], seq=hop, reason=standing.why)
+            await asyncio.sleep(ALL_DOWN_WAIT)

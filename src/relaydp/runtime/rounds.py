@@ -1,0 +1,99 @@
+"""Synchronous rounds at one party: speak to all neighbours, hear them all, go on.
+
+A round is spoken and committed (charge, messages, and the released gradient, which may be shown to anybody) before a
+byte leaves; it is finished from what the neighbours sent. Finishing one round and speaking the next is one transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from relaydp.runtime.journal import ASKED, DRAWN
+from relaydp.runtime.wire import ENDING, ROUND, Message, Refusal
+
+if TYPE_CHECKING:
+    from relaydp.runtime.agent import Agent
+
+
+class Rounds:
+    """What an agent does in rounds. All that has to last is in the journal."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    @property
+    def number(self) -> int:
+        """The round that is spoken and not yet finished; -1 before the first."""
+        return int(self.agent.journal.get("round", -1))
+
+    def admit(self, message: Message) -> None:
+        """A neighbour can be at most one round ahead: it needs this party's message to go on. Each link from here adds
+        a round at most, so nobody's part of the ending is made long before this party's own."""
+        agent = self.agent
+        if message.kind == ROUND:
+            if not self.number <= message.seq <= self.number + 1:
+                raise Refusal("seq", f"round {message.seq} arrived in round {self.number}; nobody beside can be there.")
+            return
+        planned = agent.brief.pace.activations
+        if message.seq == agent.party or any(count != planned for count in message.made):
+            raise Refusal("counts", "a part of the ending that only this party makes, or one with rounds left to make.")
+        ahead = 1 if message.seq in agent.neighbours else agent.parties - 1
+        if self.number + ahead < planned:
+            raise Refusal("early-ending", f"a part of the ending arrived in round {self.number} of {planned}.")
+
+    async def start(self) -> None:
+        """Rounds need no baton: everybody begins by itself."""
+
+    async def run(self) -> None:
+        agent = self.agent
+        if self.number < 0:
+            await self._advance(None)
+        while not agent.has_ending():
+            agent.arrived.clear()
+            heard = self._heard()
+            if heard is not None:
+                await self._advance(heard)
+            elif not agent.forward_ending():
+                await agent.arrived.wait()
+
+    def _heard(self) -> dict[int, bytes] | None:
+        """All neighbours' messages of this round, or None while one is missing."""
+        agent = self.agent
+        if self.number >= agent.brief.pace.activations:
+            return None
+        got = agent.journal.received(ROUND, self.number)
+        bodies = {agent.names.index(who): message.body for (_, who), message in got.items()}
+        return bodies if bodies.keys() == set(agent.neighbours) else None
+
+    async def _advance(self, heard: dict[int, bytes] | None) -> None:
+        """Finish the round that was heard, and speak the next one or share the result."""
+        agent, journal, before = self.agent, self.agent.journal, self.number
+        began = time.perf_counter()
+        rows, done = journal.get("rows"), None
+        if heard is not None:
+            rows = await agent.ask("listen", rows, before, journal.get("released"), heard)
+            done = (ROUND, before)
+        journal.checkpoint(ASKED)
+        number = before + 1
+        facts: dict[str, Any] = {"round": number, "rows": rows}
+        if number < agent.brief.pace.activations:
+            charge = agent.charge_for(seq=number, activation=number)
+            facts["released"], body = await agent.ask("speak", rows, number)
+            agent.stop_if_grown(body, charge, done)
+            journal.checkpoint(DRAWN)
+            message = agent.message(ROUND, number, body)
+            charges, take = (charge,), []
+        else:
+            counts = (agent.brief.pace.activations,) * agent.parties
+            message = agent.message(ENDING, agent.party, await agent.ask("share", rows), made=counts)
+            charges, take, facts["released"] = (), [(agent.name, message)], b""
+        journal.commit(
+            done=done,
+            charges=charges,
+            send=[(agent.names[j], message) for j in agent.neighbours],
+            take=take,
+            facts=facts,
+        )
+        agent.noted("activation" if charges else "relay", number, None, None, time.perf_counter() - began)
+        agent.send_now()

@@ -1,0 +1,201 @@
+"""A party's seat in a run: its records, its noise and its rows of the state, behind six calls.
+
+    relay    begin, first_baton, then at each activation: relay(rows, baton) -> rows, baton;     answer(baton)
+    rounds   begin, then in each round: speak(rows) -> g~, message; listen(..., heard) -> rows;  share, answer(shares)
+
+What leaves a party is a message, made of noisy gradients g~ and of what others have sent; what it keeps are its rows.
+`desk` says how a call is computed, and why a network gives what the simulator gives, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from relaydp.engine.plan import Plan
+from relaydp.errors import InputError, PrivacyError
+from relaydp.graph import Graph
+from relaydp.problem import Problem, Silos, fused
+from relaydp.runtime import desk as compiled
+from relaydp.runtime.desk import Rows, desk_for, on_network
+
+Draw = Callable[[np.ndarray, float, float, int], np.ndarray]  # (value, scale, sensitivity, hop) -> value + noise
+ROUNDING = 1e-9  # what a sensitivity may fall short of 2 clip / m by
+
+
+def _padded(silos: Silos, rows: int) -> Silos:
+    """As many rows as the largest party has, as in the simulator: how XLA adds up depends on how many there are."""
+
+    if len(silos.y) == rows:
+        return silos
+
+    def pad(column: Array) -> Array:
+        return jnp.concatenate([column, jnp.zeros((rows - len(column), *column.shape[1:]), column.dtype)])
+
+    columns = {name: pad(getattr(silos, name)) for name in ("X", "y", "shrink", "norm")}
+    return replace(silos, **columns, rows=rows)
+
+
+class Seat:
+    """One party's part of a run; nothing is kept between calls.
+
+        problem     over this party's records alone;  draw: its noise
+        rows        what the party has of the state, as bytes: for its own journal, and nobody else
+        hop         hops or rounds before this one;  activation: activations that this party has made before
+
+    A message is (vectors, dim), float64. In a run that grows without bound it may be infinite: look before sending.
+    """
+
+    def __init__(self, plan: Plan, graph: Graph, party: int, problem: Problem, draw: Draw) -> None:
+        on_network(plan.algorithm)
+        _check(plan, graph, party, problem)
+        self.plan, self.party, self.draw, self.algorithm = plan, party, draw, plan.algorithm
+        self.dim, self.vectors = problem.dim, plan.algorithm.vectors
+        self._relays = plan.algorithm.kind == "relay"
+        self._neighbours = set(graph.neighbours(party).tolist())
+        self._clip = jnp.asarray(plan.facts.clip)
+        self._desk = desk_for(plan.algorithm, graph, party, plan.facts.sizes, plan.steps, problem.terms, problem.dim)
+        self._silos, self._intercepts = self._records(problem)
+        rows, message = compiled.first(self.algorithm, self._desk)
+        self._counts = [len(part) for part in rows]
+        self._begin, self._baton = self._pack(rows), np.asarray(message)
+
+    def _records(self, problem: Problem) -> tuple[Silos, int]:
+        """The records in the simulator's form, and how many intercepts it joins to the rest of a gradient."""
+        # rounds do not ask for a fused pass, which would load Numba
+        silos = problem.silos_for(self.plan.activations, clipped=True) if self._relays else problem.working_silos
+        if self._relays and fused.serves(silos):
+            return silos, 0
+        return _padded(silos, int(self.plan.facts.sizes.max())), problem.terms.free
+
+    # -- a relay
+
+    def begin(self) -> bytes:
+        """The rows before the first hop or round."""
+        return self._begin
+
+    def first_baton(self) -> np.ndarray:
+        """What travels before anybody has acted, (vectors, dim)."""
+        self._must("relay")
+        return self._baton.copy()
+
+    def relay(self, rows: bytes, baton: np.ndarray, hop: int, activation: int) -> tuple[bytes, np.ndarray]:
+        """One activation: the new rows, and the baton to pass on. Asks the records once and draws noise once."""
+        self._must("relay")
+        mine, came = self._unpack(rows), self._vectors("a baton", baton, self.vectors)
+        released = self._release(mine, came, hop, activation)
+        return self._finish(mine, came, released, hop)
+
+    # -- rounds
+
+    def speak(self, rows: bytes, hop: int, activation: int) -> tuple[np.ndarray, np.ndarray]:
+        """First half of a round: g~ for `listen`, and the message to all neighbours. Asks once and draws once."""
+        self._must("rounds")
+        mine = self._unpack(rows)
+        released = self._release(mine, None, hop, activation)
+        nothing_yet = np.full((self._desk.agents, self.dim), np.nan)
+        return released, self._finish(mine, nothing_yet, released, hop)[1]
+
+    def listen(
+        self, rows: bytes, hop: int, activation: int, released: np.ndarray, heard: dict[int, np.ndarray]
+    ) -> bytes:
+        """Second half: the new rows, from g~ and all neighbours' messages. Asks nothing and draws nothing."""
+        self._must("rounds")
+        if heard.keys() != self._neighbours:
+            raise InputError(
+                f"messages of {sorted(heard)} arrived in round {hop}; needed one of each neighbour of party "
+                f"{self.party}, {sorted(self._neighbours)}. Wait until all are there."
+            )
+        others = np.zeros((self._desk.agents, self.dim))
+        for neighbour, message in heard.items():
+            others[neighbour] = self._vectors(f"a message of party {neighbour}", message, 1)[0]
+        answered = self._vectors("a released gradient", np.asarray(released)[None], 1)[0]
+        return self._finish(self._unpack(rows), others, answered, hop)[0]
+
+    def share(self, rows: bytes) -> np.ndarray:
+        """This party's part of the answer, (dim,): its copy x."""
+        self._must("rounds")
+        return np.array(self._unpack(rows)[compiled.fields(self.algorithm, self._desk).index("x")][0])
+
+    # -- both
+
+    def answer(self, parts: np.ndarray) -> np.ndarray:
+        """The model, (dim,): from the last baton, or in rounds from all parties' shares, (parties, dim), in order."""
+        count = self.vectors if self._relays else self._desk.agents
+        return np.array(compiled.model(self.algorithm, self._desk, self._vectors("an ending", parts, count)))
+
+    def _must(self, kind: str) -> None:
+        if kind != self.algorithm.kind:
+            calls = {"relay": "first_baton and relay", "rounds": "speak, listen and share"}
+            raise InputError(f"{self.algorithm.name} is no {kind}; needed {calls[self.algorithm.kind]}.")
+
+    def _release(self, rows: Rows, baton: np.ndarray | None, hop: int, activation: int) -> np.ndarray:
+        """(1) to (3)."""
+        if not 0 <= activation < self.plan.activations:
+            raise PrivacyError(
+                f"activation {activation} arrived, counted from 0; the plan pays for {self.plan.activations}. Relay "
+                "without asking, or agree on another plan."
+            )
+        scale, sensitivity = self.plan.scales[activation, self.party], self.plan.sensitivity[self.party]
+        y = compiled.question(self.algorithm, self._desk, rows, baton, np.int32(hop))
+        value = np.asarray(compiled.mean_gradient(not self._relays, self._silos, y, self._clip))
+        drawn = np.asarray(self.draw(value, float(scale), float(sensitivity), int(hop)))
+        return self._vectors("a draw", drawn[None], 1)[0]
+
+    def _finish(self, rows: Rows, outside: np.ndarray, released: np.ndarray, hop: int) -> tuple[bytes, np.ndarray]:
+        """(4)."""
+        parts = (released,)
+        if self._intercepts:
+            table = released.reshape(-1, self._intercepts)
+            parts = table[:-1], table[-1:]
+        new, message = compiled.advance(self.algorithm, self._desk, rows, outside, parts, np.int32(hop))
+        return self._pack(new), np.array(message)
+
+    def _pack(self, rows: Rows) -> bytes:
+        return b"".join(np.asarray(part).astype("<f8").tobytes() for part in rows)
+
+    def _unpack(self, rows: bytes) -> Rows:
+        needed = 8 * sum(self._counts) * self.dim
+        if len(rows) != needed:
+            raise InputError(
+                f"rows of {len(rows)} bytes arrived; needed {needed}: {sum(self._counts)} vectors of {self.dim} "
+                f"numbers, as party {self.party} of this plan keeps them. They belong to another run."
+            )
+        table = np.frombuffer(rows, "<f8").astype(np.float64).reshape(-1, self.dim)
+        return tuple(jnp.asarray(part) for part in np.split(table, np.cumsum(self._counts)[:-1]))
+
+    def _vectors(self, what: str, given: np.ndarray, count: int) -> np.ndarray:
+        vectors = np.asarray(given)
+        if vectors.shape != (count, self.dim) or vectors.dtype != np.float64 or not np.isfinite(vectors).all():
+            raise InputError(
+                f"{what} of shape {vectors.shape} and type {vectors.dtype} arrived; needed ({count}, {self.dim}) and "
+                "finite float64. It belongs to another plan, or was damaged."
+            )
+        return vectors
+
+
+def _check(plan: Plan, graph: Graph, party: int, problem: Problem) -> None:
+    """Refuse a plan, a graph and records that do not belong together, and a plan that does not pay for its releases."""
+    facts, sizes = plan.facts, problem.split.sizes
+    if not 0 <= party < facts.agents or not np.array_equal(graph.degree, plan.degree):
+        raise InputError(
+            f"party {party} of {graph.name} arrived for a plan of {facts.agents} parties; needed one of 0 to "
+            f"{facts.agents - 1}, and the graph that was planned for."
+        )
+    if sizes.tolist() != [facts.sizes[party]] or problem.dim != facts.dim:
+        raise InputError(
+            f"records of sizes {sizes.tolist()} and {problem.dim} coefficients arrived; needed {facts.sizes[party]} "
+            f"records and {facts.dim} coefficients, as planned. Bring all of party {party}'s own records, no others."
+        )
+    least = 2.0 * facts.clip / facts.sizes[party]
+    if plan.mechanism != "gradient" or not plan.sensitivity[party] >= least * (1.0 - ROUNDING):
+        raise PrivacyError(
+            f"a plan with mechanism {plan.mechanism!r} and sensitivity {plan.sensitivity[party]:g} arrived; a network "
+            f"needs 'gradient' and 2 clip / m = {least:g}. Plan with a budget."
+        )
+    if not (plan.scales[:, party] > 0).all():
+        raise PrivacyError(f"the plan has releases of party {party} without noise; needed scales above 0.")

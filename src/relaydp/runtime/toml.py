@@ -1,0 +1,90 @@
+"""The consortium file as text: each table with a comment that says what it is for.
+
+A small writer of our own, for this file only: floats by repr, so that they read back to the last bit; texts as JSON
+writes them, which TOML reads; one row of numbers a line.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from relaydp.runtime.charter import Consortium
+
+INDENT = "  "
+COMMENTS = {
+    "": """\
+What the parties of this consortium agree on. Every party holds this file; its identity (`relaydp consortium check`)
+is a hash of all that is set below. Comments, blank lines and the order of keys do not change it; anything else does.
+Nothing in here is secret, and no number in here may be learnt from a record.""",
+    "problem": """\
+What is minimised. Features are the columns named here, in this order; the other columns of a party's file are left
+alone. `classes` lists every label there may be. `ranges` and `record_norm` are PUBLIC bounds: records are clipped and
+shrunk to them, each by itself.""",
+    "privacy": """\
+What every record of every party is promised, over the whole run: (epsilon, delta)-differential privacy, whatever the
+other parties and an eavesdropper on every link put together.""",
+    "run": """\
+How they work together, and who starts. A relay's baton follows `walk`, drawn from `walk_seed`, which is public; it
+gives up after `patience` hops in a row in which nobody could act.""",
+    "network": "Who talks to whom. Batons and messages follow these edges only.",
+    "parties": """\
+One table a party, in a fixed order. `records` is public. Its agent listens on `address` and proves itself with the
+key of `certificate`; compare fingerprints by another way than this file.""",
+    "plan": """\
+What follows from all the above, drawn up by `relaydp consortium plan` before any record was touched: how often each
+party acts, what replacing one of its records can move (`sensitivity`, 2 clip / records), and the noise of each of its
+releases (`scales`: one row an activation, one number a party, in the order of the parties).""",
+    "plan.steps": "The algorithm's steps; a list has one number a party.",
+}
+
+
+def to_toml(consortium: Consortium) -> str:
+    """The file's text. Reading it gives a consortium with the same identity."""
+    tables = consortium.tables()
+    plan = tables.pop("plan", None)
+    lines = [*_comment(""), *_pairs({"version": tables.pop("version"), "name": tables.pop("name")})]
+    for name, table in tables.items():
+        lines += ["", *_comment(name)]
+        if name == "parties":
+            for party in table:
+                lines += ["[[parties]]", *_pairs(party), ""]
+            lines.pop()
+        else:
+            lines += [f"[{name}]", *_pairs(table)]
+    if plan is not None:
+        steps = plan.pop("steps")
+        lines += ["", *_comment("plan"), "[plan]", *_pairs(plan)]
+        lines += ["", *_comment("plan.steps"), "[plan.steps]", *_pairs(steps)]
+    return "\n".join(lines) + "\n"
+
+
+def _comment(table: str) -> list[str]:
+    return [f"# {line}" for line in COMMENTS[table].splitlines()]
+
+
+def _pairs(table: dict[str, Any]) -> list[str]:
+    return [f"{_key(key)} = {_value(value)}" for key, value in table.items()]
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "a").isascii() and key.replace("_", "a").isalnum() else _text(key)
+
+
+def _text(text: str) -> str:
+    # JSON leaves DEL as it is, and TOML forbids it bare
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and value.startswith("-----BEGIN"):
+        return f"'''\n{value}'''"  # a certificate, which has no quotes in it
+    if isinstance(value, str):
+        return _text(value)
+    if not isinstance(value, list):
+        return repr(value)
+    if value and isinstance(value[0], list):
+        return "[\n" + "".join(f"{INDENT}{_value(row)},\n" for row in value) + "]"
+    return f"[{', '.join(map(_value, value))}]"

@@ -1,0 +1,163 @@
+"""The half of an agent that has the records: it checks the agreement, computes, adds the noise, and writes the result.
+
+It talks to nobody but the other half, over a pipe (`workroom`), and what it hands out is public or released: the brief,
+noisy gradients and what follows from them.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from typing import Any
+
+import numpy as np
+
+from relaydp.engine.loop import GROWTH
+from relaydp.errors import InputError, RelayError
+from relaydp.privacy.accountant import epsilon_exact
+from relaydp.privacy.ledger import TOLERANCE
+from relaydp.runtime.brief import Brief, Ending, Pace, Settings
+from relaydp.runtime.consortium import Consortium, local_problem, plan_of, read_consortium, read_own_records
+from relaydp.runtime.course import Course
+from relaydp.runtime.ending import write_result
+from relaydp.runtime.identity import Identity, read_identity
+from relaydp.runtime.limits import check_limit
+from relaydp.runtime.noise import Sampler, Seeded
+from relaydp.runtime.seat import Seat
+from relaydp.runtime.wire import pack, unpack
+
+
+class Vault:
+    """Made from a party's settings; every method takes and gives plain values and bytes."""
+
+    def __init__(self, settings: Settings) -> None:
+        identity = read_identity(settings.home)
+        self.consortium = consortium = read_consortium(settings.consortium)
+        if consortium.plan is None:
+            raise InputError(f"{settings.consortium} has no plan yet; run `relaydp consortium plan` and agree on it.")
+        self.party = party = _party_in(consortium, identity, settings)
+        self.plan = plan = plan_of(consortium)
+        rhos = (plan.sensitivity[party] ** 2 / (2.0 * plan.scales[:, party] ** 2)).tolist()
+        check_limit(settings.home, consortium.identity, math.fsum(rhos), consortium.delta, settings.max_epsilon)
+        problem = local_problem(consortium, party, read_own_records(consortium, settings.data))
+        if settings.seed is None:
+            self.draw = Sampler()
+        else:
+            seeded, relay = Seeded(settings.seed), plan.algorithm.kind == "relay"
+            self.draw = seeded if relay else seeded.row(party, len(consortium.parties))
+        self.seat = Seat(plan, consortium.graph, party, problem, self.draw)
+        self.course = None
+        if consortium.walk is not None:
+            self.course = Course(
+                consortium.graph,
+                consortium.walk,
+                consortium.walk_seed,
+                consortium.start,
+                plan.activations,
+                consortium.patience,
+            )
+        self.brief = self._brief(rhos)
+
+    def _brief(self, rhos: list[float]) -> Brief:
+        consortium, plan, party = self.consortium, self.plan, self.party
+        l2 = consortium.problem.l2
+        sums = [math.fsum(rhos[: k + 1]) for k in range(len(rhos))]
+        return Brief(
+            name=consortium.name,
+            identity=consortium.identity,
+            epsilon=consortium.epsilon,
+            delta=consortium.delta,
+            party=party,
+            names=tuple(each.name for each in consortium.parties),
+            addresses=tuple(each.address for each in consortium.parties),
+            certificates=tuple(each.certificate for each in consortium.parties),
+            fingerprints=tuple(each.fingerprint for each in consortium.parties),
+            neighbours=tuple(consortium.graph.neighbours(party).tolist()),
+            algorithm=plan.algorithm.name,
+            relay=plan.algorithm.kind == "relay",
+            vectors=self.seat.vectors,
+            dim=self.seat.dim,
+            largest=GROWTH * (math.sqrt(2.0 / l2) if l2 > 0 else 1e3),
+            start=consortium.start,
+            pace=Pace(1, plan.activations, 0) if self.course is None else self.course.pace,
+            scales=tuple(plan.scales[:, party].tolist()),
+            sensitivity=float(plan.sensitivity[party]),
+            limit_rho=sums[-1],
+            tolerance=TOLERANCE,
+            spending=((0.0, 0.0), *((rho, epsilon_exact(rho, consortium.delta)) for rho in sums)),
+            private=self.draw.private,
+        )
+
+    def choices(self, hop: int, came_from: int, made: tuple[int, ...], lost: frozenset[int]) -> list[int]:
+        """Whom the baton may go to from here, the walk's own choice first."""
+        assert self.course is not None
+        return self.course.choices(hop, self.party, came_from, made, lost)
+
+    def first_baton(self) -> bytes:
+        return pack(self.seat.first_baton())
+
+    def relay(self, rows: bytes | None, baton: bytes, hop: int, activation: int) -> tuple[bytes, bytes]:
+        """One activation: the party's new rows, and the new baton."""
+        vectors = unpack(baton, self.seat.vectors)
+        new_rows, sent = self.seat.relay(rows or self.seat.begin(), vectors, hop, activation)
+        return new_rows, pack(sent)
+
+    def speak(self, rows: bytes | None, number: int) -> tuple[bytes, bytes]:
+        """A round's first half: the released gradient, and the message to all neighbours."""
+        released, message = self.seat.speak(rows or self.seat.begin(), number, number)
+        return pack(released), pack(message)
+
+    def listen(self, rows: bytes | None, number: int, released: bytes, heard: dict[int, bytes]) -> bytes:
+        """A round's second half: the party's new rows."""
+        messages = {j: unpack(body, self.seat.vectors) for j, body in heard.items()}
+        return self.seat.listen(rows or self.seat.begin(), number, number, unpack(released, 1)[0], messages)
+
+    def share(self, rows: bytes) -> bytes:
+        return pack(self.seat.share(rows))
+
+    def finish(self, parts: list[bytes], ending: Ending) -> str:
+        """Make the model of the ending's parts, write the result folder, and return the model's hash."""
+        relay = self.brief.relay
+        body = unpack(parts[0], self.seat.vectors) if relay else np.concatenate([unpack(part, 1) for part in parts])
+        return write_result(self.consortium, self.plan, self.party, self.draw, self.seat.answer(body), ending)
+
+
+def _party_in(consortium: Consortium, identity: Identity, settings: Settings) -> int:
+    for i, party in enumerate(consortium.parties):
+        if party.fingerprint == identity.fingerprint:
+            return i
+    names = ", ".join(party.name for party in consortium.parties)
+    raise InputError(
+        f"the certificate in {settings.home} ({identity.fingerprint[:23]}...) is none of this consortium's ({names}). "
+        "Use the home folder whose certificate was agreed on."
+    )
+
+
+def work(settings: Settings, pipe: Any) -> None:
+    """What the process with the records does: answer one question at a time until the other half is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other half, which then ends this one
+    try:
+        vault = Vault(settings)
+        pipe.send((True, vault.brief))
+    except Exception as error:
+        pipe.send((False, _told(error)))
+        return
+    while True:
+        try:
+            if not pipe.poll(settings.rest):
+                return  # nothing to do for long: the memory is better used elsewhere
+            method, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = (True, getattr(vault, method)(*arguments))
+        except Exception as error:
+            answer = (False, _told(error))
+        pipe.send(answer)
+
+
+def _told(error: Exception) -> Exception:
+    """An error as the other half may see it: the text of one that was not written for users can quote what it met."""
+    if isinstance(error, RelayError):
+        return error
+    return RelayError(f"the process with the records failed ({type(error).__name__}); nothing was released.")

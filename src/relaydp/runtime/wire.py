@@ -1,0 +1,153 @@
+"""What travels: messages, their hash, and the checks that everything from outside has to pass.
+
+A message is a fixed header and float64 vectors. Its hash is over a layout of our own, not over protobuf's bytes, which
+may be written in more than one way. `check` refuses what no honest agent sends, with a reason for the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from relaydp.errors import RelayError
+from relaydp.runtime import relay_pb2 as pb
+
+BATON, ROUND, ENDING = 1, 2, 3
+KINDS = {BATON: "baton", ROUND: "round", ENDING: "ending"}
+HASH = 32
+MOST_SEQ = 2**53
+OVERHEAD = 16_384  # bytes of an envelope beside its vectors and counts, generously
+_HEADER = struct.Struct("<32sIIQQ32sI")
+
+
+class Refusal(RelayError):
+    """A message or a caller that is turned away; `code` is a short reason for logs and metrics."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """One message, checked or our own."""
+
+    consortium: bytes
+    epoch: int
+    kind: int
+    seq: int
+    made: tuple[int, ...]
+    idle: int
+    previous: bytes
+    body: bytes
+
+    def hash(self) -> bytes:
+        """SHA-256 of the whole message, whoever sends it to whom."""
+        previous = self.previous or bytes(HASH)
+        head = _HEADER.pack(
+            self.consortium, self.epoch, self.kind, self.seq, self.idle, previous, len(self.made)
+        ) + struct.pack(f"<{len(self.made)}I", *self.made)
+        return hashlib.sha256(head + self.body).digest()
+
+    def vectors(self, count: int) -> np.ndarray:
+        """The body as (count, dim)."""
+        return unpack(self.body, count)
+
+    def to_bytes(self) -> bytes:
+        return pb.Envelope(
+            consortium=self.consortium,
+            epoch=self.epoch,
+            kind=self.kind,
+            seq=self.seq,
+            made=self.made,
+            idle=self.idle,
+            previous=self.previous,
+            body=self.body,
+        ).SerializeToString()
+
+
+def pack(vectors: np.ndarray) -> bytes:
+    return np.ascontiguousarray(vectors, dtype="<f8").tobytes()
+
+
+def unpack(body: bytes, count: int) -> np.ndarray:
+    """The bytes of `pack` as (count, dim)."""
+    return np.frombuffer(body, dtype="<f8").astype(np.float64).reshape(count, -1)
+
+
+def parse(data: bytes) -> Message:
+    """An envelope's fields; refuses what is no envelope."""
+    try:
+        got = pb.Envelope.FromString(data)
+    except (DecodeError, ValueError) as error:
+        raise Refusal("garbage", "these bytes are no envelope; needed a relaydp.v1.Envelope.") from error
+    return Message(
+        bytes(got.consortium), got.epoch, got.kind, got.seq, tuple(got.made), got.idle, bytes(got.previous), got.body
+    )
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What every message of one consortium must look like. All of it is public."""
+
+    consortium: bytes
+    parties: int
+    activations: int
+    relay: bool
+    vectors: int
+    dim: int
+    largest: float  # no entry of a vector may be longer than this: far beyond any useful model
+
+    @property
+    def most_bytes(self) -> int:
+        return self.vectors * self.dim * 8 + 5 * self.parties + OVERHEAD
+
+    def size_of(self, kind: int) -> int:
+        """Bytes of a body: the final model of rounds comes in parts of one vector each."""
+        return (1 if kind == ENDING and not self.relay else self.vectors) * self.dim * 8
+
+    def check_greeting(self, consortium: bytes) -> None:
+        if consortium != self.consortium:
+            raise Refusal(
+                "other-consortium",
+                f"the caller's consortium is {consortium.hex()[:16] or 'none'}, ours {self.consortium.hex()[:16]}; "
+                "needed the same file at both ends.",
+            )
+
+    def check(self, message: Message, epoch: int) -> None:
+        """Raise Refusal unless an honest agent of this consortium could have sent it."""
+        self.check_greeting(message.consortium)
+        if message.epoch != epoch:
+            raise Refusal("epoch", f"the message is of epoch {message.epoch}, this agent of {epoch}.")
+        expected = (BATON, ENDING) if self.relay else (ROUND, ENDING)
+        if message.kind not in expected:
+            raise Refusal("kind", f"kind {message.kind} arrived; needed one of {expected}.")
+        if len(message.previous) not in (0, HASH):
+            raise Refusal("header", f"a previous hash of {len(message.previous)} bytes arrived; needed {HASH}.")
+        self._check_counts(message)
+        if len(message.body) != self.size_of(message.kind):
+            raise Refusal("size", f"a body of {len(message.body)} bytes arrived; needed {self.size_of(message.kind)}.")
+        values = np.frombuffer(message.body, dtype="<f8")
+        if not np.isfinite(values).all():
+            raise Refusal("not-finite", "the vectors hold NaN or infinity; needed finite numbers.")
+        if values.size and np.abs(values).max() > self.largest:
+            raise Refusal("too-large", f"an entry is beyond {self.largest:.3g}; no useful model is so long.")
+
+    def _check_counts(self, message: Message) -> None:
+        parts = 1 if self.relay else self.parties
+        limit = {BATON: MOST_SEQ, ROUND: self.activations, ENDING: parts}[message.kind]
+        if message.seq >= limit:
+            raise Refusal("seq", f"seq {message.seq} arrived; needed less than {limit}.")
+        wanted = 0 if message.kind == ROUND else self.parties
+        if len(message.made) != wanted:
+            raise Refusal("counts", f"{len(message.made)} counts of activations arrived; needed {wanted}.")
+        if any(count > self.activations for count in message.made):
+            raise Refusal("counts", f"more than the planned {self.activations} activations are claimed.")
+        # after a rerouting, a party that has paid twice counts as done before it has acted so often
+        claims = 0 if message.epoch else sum(message.made)
+        if message.kind == BATON and (claims > message.seq or message.idle > message.seq):
+            raise Refusal("counts", "the baton claims more activations, or more idle hops, than it has made hops.")

@@ -1,0 +1,376 @@
+"""Whole consortia of real agent processes over mutual TLS on loopback: what they end with, and what operators do."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from consortium_lab import SEED, faults, make_lab, models, rows_of, run_all, start, taken_route, wait_all
+from kill_test import Blow
+from typer.testing import CliRunner
+
+from relaydp.cli.main import app
+from relaydp.graph import Route
+from relaydp.privacy import verify
+from relaydp.runtime.consortium import read_own_records
+from relaydp.runtime.course import route_of
+from relaydp.runtime.places import RUNNING
+from relaydp.runtime.rehearsal import simulated
+
+
+def relaydp(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def log_of(lab, party):
+    return (lab.folder / f"p{party}.log").read_text()
+
+
+def wait_for(condition, seconds=30.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not come to pass"
+        time.sleep(0.05)
+
+
+def records_of(lab):
+    return [read_own_records(lab.consortium, table) for table in lab.tables]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A finished relay of four parties, with seeded noise."""
+    lab = make_lab(tmp_path_factory.mktemp("done"), 4)
+    assert run_all(lab) == [0, 0, 0, 0]
+    return lab
+
+
+# -- what they end with
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "shape"),
+    [
+        ("recal", dict(walk="cyclic")),
+        ("recal", dict(walk="random", graph="complete")),
+        ("nids", dict()),
+        ("pg-extra", dict(graph="path")),
+    ],
+    ids=["recal-cyclic", "recal-random", "nids", "pg-extra"],
+)
+def test_the_model_is_the_simulators_bit_for_bit(tmp_path, algorithm, shape):
+    lab = make_lab(tmp_path, 4, algorithm=algorithm, activations=4, **shape)
+    assert run_all(lab) == [0, 0, 0, 0]
+    route = Route(*route_of(taken_route(lab), 4)) if algorithm == "recal" else None
+    expected = simulated(lab.consortium, records_of(lab), SEED, route)
+    assert all(np.array_equal(x, expected) for x in models(lab))
+    assert faults(lab) == []
+
+
+def test_a_private_run_draws_noise_that_nobody_can_repeat(tmp_path):
+    """The same agreement twice: other models, the same charges, certificates that promise what the plan promised."""
+    lab = make_lab(tmp_path, 3, activations=2)
+    assert run_all(lab, seed=None) == [0, 0, 0]
+    first = models(lab)
+    certificate = json.loads((lab.journal(1) / "result" / "certificate.json").read_text())
+    assert certificate["private"] and certificate["epsilon"] == pytest.approx(4.0, rel=1e-6)
+    assert "OpenDP" in certificate["mechanism"]["source"] and certificate["releases"] == 2
+    assert faults(lab) == []
+    for home in lab.homes:
+        for journal in home.glob("*/journal.db"):
+            shutil.rmtree(journal.parent)
+        for mark in home.glob("*.mark"):
+            mark.unlink()
+    assert run_all(lab, seed=None) == [0, 0, 0]
+    assert not np.array_equal(first[0], models(lab)[0])
+
+
+def test_a_seeded_run_says_that_it_is_not_private(done):
+    certificate = json.loads((done.journal(0) / "result" / "certificate.json").read_text())
+    assert certificate["private"] is False and certificate["epsilon"] is None
+    assert "not private" in certificate["promise"] and "NOT PRIVATE" in certificate["mechanism"]["source"]
+
+
+def test_every_ledger_verifies_and_every_activation_is_in_all_three_books(done):
+    for party in range(4):
+        result = done.journal(party) / "result"
+        assert verify(json.loads((result / "ledger.json").read_text()), 1e-4).holds
+        checked = relaydp("ledger", "verify", result)
+        assert checked.exit_code == 0, checked.output
+    assert faults(done) == []
+
+
+def test_transcripts_of_all_parties_fit_together(done):
+    """What one party says it sent is what the other says it received."""
+    books = [json.loads((done.journal(i) / "result" / "transcript.json").read_text()) for i in range(4)]
+    sent = {(i, int(row["peer"][1:]), row["kind"], row["seq"], row["hash"]) for i, book in enumerate(books)
+            for row in book if row["box"] == "outbox"}  # fmt: skip
+    received = {(int(row["peer"][1:]), i, row["kind"], row["seq"], row["hash"]) for i, book in enumerate(books)
+                for row in book if row["box"] == "inbox" and row["peer"] != f"p{i}"}  # fmt: skip
+    assert {row for row in received if row[2] == 1} == {row for row in sent if row[2] == 1}
+    assert received <= sent
+
+
+# -- where the records are
+
+
+def test_the_process_on_the_network_never_holds_a_record(tmp_path):
+    """Look through its whole memory for the bytes of a record; the other half's memory does have them."""
+    lab = make_lab(tmp_path, 2, graph="path", walk="tour", activations=2, features=3)
+    odd = 12.34567890123456  # a value that turns up nowhere by chance
+    lines = lab.tables[0].read_text().splitlines()
+    first = lines[1].split(",")
+    lab.tables[0].write_text("\n".join([lines[0], ",".join([repr(odd), *first[1:]]), *lines[2:]]) + "\n")
+    command = [sys.executable, "-m", "relaydp", "agent", "serve", lab.file, "--max-epsilon", "100", "--linger", "60"]
+    running = []
+    for i in range(2):
+        with (lab.folder / f"p{i}.log").open("w") as log:
+            settings = ["--home", lab.homes[i], "--data", lab.tables[i], "--development-seed", str(SEED)]
+            running.append(subprocess.Popen([*map(str, [*command, *settings])], stderr=log, stdout=subprocess.DEVNULL))
+    try:
+        wait_for(lambda: all('"finished"' in log_of(lab, i) for i in range(2)), 90)
+        others = Path(f"/proc/{running[0].pid}/task/{running[0].pid}/children").read_text().split()
+        (low, *_), (high, *_) = lab.consortium.problem.bounds
+        feature = (odd - low) / (high - low)  # what gradients are computed with
+        needle = [struct.pack("<d", odd), repr(odd).encode(), struct.pack("<d", feature)]
+        assert not _memory_holds(running[0].pid, needle)
+        assert any(_memory_holds(pid, needle) for pid in others), "the search would find it"
+        # numpy is there for the messages; JAX, the reader of tables and the sampler belong to the other half
+        maps = Path(f"/proc/{running[0].pid}/maps").read_text()
+        assert not re.search("jaxlib|pyarrow|opendp", maps)
+    finally:
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait(20) for process in running] == [0, 0]
+
+
+def _memory_holds(pid, needles):
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            span, access = line.split()[:2]
+            if "r" not in access or line.rstrip().endswith(("[vvar]", "[vsyscall]", "[vvar_vclock]")):
+                continue
+            low, high = (int(end, 16) for end in span.split("-"))
+            try:
+                memory.seek(low)
+                block = memory.read(high - low)
+            except (OSError, ValueError, OverflowError):
+                continue
+            if any(needle in block for needle in needles):
+                return True
+    return False
+
+
+def test_logs_hold_no_number_of_anybodys_records_or_state(done):
+    values = {f"{value:.6g}" for records in records_of(done) for value in np.asarray(records.X).ravel() if value % 1}
+    for party in range(4):
+        rows = np.frombuffer(rows_of(done, party, "SELECT value FROM meta WHERE key='rows'")[0][0])
+        values |= {f"{value:.6g}" for value in rows}
+        said = set()
+        for line in log_of(done, party).splitlines():
+            event = json.loads(line)
+            said |= {f"{v:.6g}" for k, v in event.items() if isinstance(v, float) and k != "seconds"}
+        assert not said & values
+
+
+# -- what operators do
+
+
+def test_status_of_a_running_agent_as_table_json_page_and_metrics(tmp_path):
+    lab = make_lab(tmp_path, 2, graph="path", walk="tour")
+    running = start(lab.settings(0), lab.folder / "p0.log")
+    try:
+        wait_for(lambda: (lab.journal(0) / RUNNING).exists())
+        port = json.loads((lab.journal(0) / RUNNING).read_text())["status_port"]
+        shown = json.loads(relaydp("agent", "status", "--home", lab.homes[0], "--json").stdout)
+        assert shown[0]["state"] == "waiting for peers" and shown[0]["activations"] == [0, 3]
+        assert shown[0]["peers"][0]["up"] is False
+        assert "p1" in relaydp("agent", "status", "--home", lab.homes[0]).stdout
+        metrics = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+        assert "relaydp_rho_spent 0.0" in metrics and 'relaydp_peer_up{peer="p1"} 0.0' in metrics
+    finally:
+        os.kill(running.pid, signal.SIGTERM)
+        assert wait_all([running], 20) == [0]
+    assert json.loads(relaydp("agent", "status", "--home", lab.homes[0], "--json").stdout)[0]["state"] == "stopped"
+
+
+def test_a_stopped_run_goes_on_where_it_stood(tmp_path):
+    """SIGTERM to everybody in the middle, then resume: the same end as without."""
+    lab = make_lab(tmp_path, 3, activations=40)
+    running = [start(lab.settings(i), lab.folder / f"p{i}.log") for i in range(3)]
+    wait_for(lambda: log_of(lab, 0).count('"activation"') >= 3 if (lab.folder / "p0.log").exists() else False)
+    for process in running:
+        os.kill(process.pid, signal.SIGTERM)
+    assert wait_all(running, 20) == [0, 0, 0]
+    assert not (lab.journal(0) / "result").exists()
+    assert run_all(lab) == [0, 0, 0]
+    assert faults(lab) == []
+    assert np.array_equal(
+        models(lab)[0], simulated(lab.consortium, records_of(lab), SEED, Route(*route_of(taken_route(lab), 3)))
+    )
+
+
+def test_export_copies_results_and_neither_key_nor_state(tmp_path, done):
+    told = relaydp("agent", "export", "--home", done.homes[0], "--out", tmp_path / "out")
+    assert told.exit_code == 0, told.output
+    names = sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert names == ["certificate.json", "config.json", "ledger.json", "model.npz", "summary.json", "transcript.json"]
+    assert relaydp("agent", "export", "--home", done.homes[0], "--out", tmp_path / "out").exit_code == 2
+
+
+def test_a_second_agent_of_one_party_refuses(tmp_path):
+    lab = make_lab(tmp_path, 2, graph="path", walk="tour")
+    first = start(lab.settings(0), lab.folder / "p0.log")
+    try:
+        wait_for(lambda: (lab.journal(0) / RUNNING).exists())
+        second = start(lab.settings(0), lab.folder / "second.log")
+        assert wait_all([second], 30) == [2]
+        assert "running already" in (lab.folder / "second.log").read_text()
+    finally:
+        os.kill(first.pid, signal.SIGTERM)
+        wait_all([first], 20)
+
+
+@pytest.mark.parametrize("how", ["lost", "old copy"])
+def test_neighbours_notice_a_journal_that_was_set_back(tmp_path, how):
+    """The mark is set back as well, as a restored disk image would: only the neighbours remember."""
+    lab = make_lab(tmp_path, 3, activations=40)
+    running = [start(lab.settings(i), lab.folder / f"p{i}.log") for i in range(3)]
+    wait_for(lambda: log_of(lab, 1).count('"activation"') >= 2 if (lab.folder / "p1.log").exists() else False)
+    os.kill(running[1].pid, signal.SIGKILL)
+    running[1].join()
+    kept = tmp_path / "copy"
+    shutil.copytree(lab.homes[1], kept)
+    again = start(lab.settings(1), lab.folder / "p1.log")
+    before = log_of(lab, 1).count('"activation"')
+    wait_for(lambda: log_of(lab, 1).count('"activation"') >= before + 2)
+    os.kill(again.pid, signal.SIGKILL)
+    again.join()
+    if how == "lost":
+        shutil.rmtree(lab.journal(1))
+        for mark in lab.homes[1].glob("*.mark"):
+            mark.unlink()
+    else:
+        shutil.rmtree(lab.homes[1])
+        shutil.copytree(kept, lab.homes[1])
+    charged = len(rows_of(lab, 1, "SELECT 1 FROM ledger")) if how == "old copy" else 0
+    back = start(lab.settings(1), lab.folder / "back.log")
+    assert wait_all([back], 30) == [2]
+    assert "set back" in (lab.folder / "back.log").read_text()
+    if (lab.journal(1) / "journal.db").exists() and how == "old copy":
+        assert len(rows_of(lab, 1, "SELECT 1 FROM ledger")) == charged, "nothing more was released"
+    for process in (running[0], running[2]):
+        os.kill(process.pid, signal.SIGTERM)
+    wait_all([running[0], running[2]], 20)
+
+
+def test_a_plan_beyond_the_partys_own_limit_is_refused(tmp_path):
+    lab = make_lab(tmp_path, 2, graph="path", walk="tour")
+    process = start(lab.settings(0, max_epsilon=3.9), lab.folder / "p0.log")
+    assert wait_all([process], 30) == [2]
+    said = log_of(lab, 0)
+    assert "this party allows 3.9" in said and "Traceback" not in said
+    assert not lab.journal(0).exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda lab: lab.tables[0].write_text("a,b\n1,2\n"), "column"),
+        (lambda lab: lab.tables[0].write_text(lab.tables[0].read_text().rsplit("\n", 4)[0] + "\n"), "records"),
+        (lambda lab: lab.file.write_text(lab.file.read_text().split("[plan]")[0]), "no plan"),
+        (lambda lab: shutil.move(lab.homes[1] / "key.pem", lab.homes[0] / "key.pem"), "fit"),
+        (lambda lab: (lab.homes[0] / "key.pem").chmod(0o644), "chmod"),
+    ],
+    ids=["columns", "count", "plan", "key", "mode"],
+)
+def test_what_cannot_be_served_is_refused_in_one_paragraph(tmp_path, spoil, says):
+    lab = make_lab(tmp_path, 2, graph="path", walk="tour")
+    spoil(lab)
+    told = relaydp(
+        "agent", "serve", lab.file, "--home", lab.homes[0], "--data", lab.tables[0], "--max-epsilon", "100"
+    )  # fmt: skip
+    assert told.exit_code == 2 and says in told.output and "Traceback" not in told.output
+    assert not list(lab.homes[0].glob("*/journal.db"))
+
+
+def test_a_party_that_never_returns_is_given_up_by_everybodys_signature(tmp_path):
+    """The baton goes to p1, which dies with it for good. The others sign, apply, and finish without it."""
+    lab = make_lab(tmp_path, 4, graph="complete", walk="cyclic", activations=8)
+    # p1 dies as it takes its third baton in: it has said that it is ready, and never acknowledges
+    hooks = [None, Blow("accept: before the commit", 3), None, None]
+    running = [start(lab.settings(i), lab.folder / f"p{i}.log", hooks[i]) for i in range(4)]
+    unsent = "SELECT 1 FROM outbox WHERE acknowledged=0 AND kind=1 AND receiver='p1'"
+    running[1].join(60)
+    assert running[1].exitcode == -signal.SIGKILL
+    for i in (0, 2, 3):
+        os.kill(running[i].pid, signal.SIGTERM)
+    assert wait_all([running[i] for i in (0, 2, 3)], 30) == [0, 0, 0]
+    (sender,) = [i for i in (0, 2, 3) if rows_of(lab, i, unsent)]
+    order = tmp_path / "order.json"
+    told = relaydp("agent", "reroute", "order", lab.file, "--home", lab.homes[sender], "--out", order)
+    assert told.exit_code == 0, told.output
+    early = relaydp("agent", "reroute", "apply", lab.file, order, "--home", lab.homes[sender])
+    assert early.exit_code == 2 and "missing or wrong" in early.output
+    for i in (0, 2, 3):
+        if i != sender:
+            told = relaydp("agent", "reroute", "sign", lab.file, order, "--home", lab.homes[i])
+            assert told.exit_code == 0, told.output
+    spent = {i: rows_of(lab, i, "SELECT SUM(rho) FROM ledger")[0][0] for i in (0, 2, 3)}
+    for i in (0, 2, 3):
+        told = relaydp("agent", "reroute", "apply", lab.file, order, "--home", lab.homes[i])
+        assert told.exit_code == 0, told.output
+    after = {i: rows_of(lab, i, "SELECT SUM(rho) FROM ledger")[0][0] for i in (0, 2, 3)}
+    assert after[sender] > spent[sender] and all(after[i] == spent[i] for i in (0, 2, 3) if i != sender)
+    rest = [start(lab.settings(i), lab.folder / f"p{i}.log") for i in (0, 2, 3)]
+    assert wait_all(rest, 60) == [0, 0, 0]
+    hashes = set()
+    for i in (0, 2, 3):
+        certificate = json.loads((lab.journal(i) / "result" / "certificate.json").read_text())
+        hashes.add(certificate["model_sha256"])
+        assert certificate["consortium"]["epoch"] == 1 and certificate["consortium"]["lost"] == ["p1"]
+        limit = rows_of(lab, i, "SELECT value FROM meta WHERE key='limit_rho'")[0][0]
+        assert rows_of(lab, i, "SELECT SUM(rho) FROM ledger")[0][0] <= limit * (1 + 1e-9)
+        assert relaydp("ledger", "verify", lab.journal(i) / "result").exit_code == 0
+    assert len(hashes) == 1
+    # and the lost one, back again with its old epoch, is turned away
+    ghost = start(lab.settings(1), lab.folder / "ghost.log")
+    time.sleep(2.0)
+    assert ghost.is_alive() or ghost.exitcode in (0, 2)
+    if ghost.is_alive():
+        os.kill(ghost.pid, signal.SIGKILL)
+        ghost.join()
+    assert not (lab.journal(1) / "result").exists()
+
+
+def test_a_party_that_has_seen_the_baton_does_not_sign(tmp_path, done):
+    from relaydp.errors import PrivacyError
+    from relaydp.runtime.identity import read_identity
+    from relaydp.runtime.journal import Journal
+    from relaydp.runtime.reroute import Order, sign_order
+
+    shutil.copytree(done.folder, tmp_path / "copy")
+    home = tmp_path / "copy" / "p2"
+    consortium = done.consortium
+    folder = home / consortium.identity.hex()[:16]
+    (limit,) = rows_of(done, 2, "SELECT value FROM meta WHERE key='limit_rho'")[0]
+    journal = Journal(folder, consortium.identity, "p2", limit)
+    order = Order(consortium.identity.hex(), 1, lost="p1", sender="p0", seq=1, hash="00")
+    with pytest.raises(PrivacyError, match="not lost"):
+        sign_order(order, read_identity(home), consortium, journal)
+    journal.close()
+
+
+def test_help_shows_every_command_with_an_example():
+    for command in ("keygen", "serve", "resume", "status", "export"):
+        told = relaydp("agent", command, "--help")
+        assert told.exit_code == 0 and f"relaydp agent {command}" in told.output

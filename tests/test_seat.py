@@ -1,0 +1,387 @@
+"""Laws of one party's seat: together the seats are the simulator, bit for bit, and none needs what is another's."""
+
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import relaydp as rd
+from relaydp.algorithm import ALGORITHMS, Algorithm, nids, recal
+from relaydp.algorithm.copies import apart
+from relaydp.engine.loop import run
+from relaydp.errors import InputError, PrivacyError
+from relaydp.privacy.mechanism import release
+from relaydp.runtime import desk
+from relaydp.runtime.seat import Seat, on_network
+
+RELAYS = ("recal", "walkman-gradient")
+ROUNDS = ("dgd", "huang-ring", "ic-admm", "nids", "pg-admm", "pg-extra")
+ABLE = sorted(RELAYS + ROUNDS)
+KITE = rd.Graph("kite", 4, np.array([(0, 1), (0, 2), (1, 2), (2, 3)]))
+PATH = rd.path(3)
+_, NOISE_KEY = jax.random.split(jax.random.key(5))
+_release = jax.jit(release)
+
+# name -> loss, its options, sizes, features, graph; all with a ridge, and r = l1 where there is one
+PROBLEMS: dict[str, tuple[str, dict[str, Any], list[int], int, rd.Graph]] = {
+    "logistic, unequal": ("logistic", {"l1": 0.02, "intercept": True}, [12, 31, 17, 22], 6, KITE),
+    "least squares, equal": ("least_squares", {"l1": 0.02, "label_bound": 2.0}, [20, 20, 20], 9, PATH),
+    "logistic, equal": ("logistic", {}, [25, 25, 25, 25], 3, KITE),
+    "least squares, unequal": ("least_squares", {"label_bound": 2.0, "intercept": True}, [40, 11, 26], 30, PATH),
+    "softmax, unequal": ("softmax", {"intercept": True}, [33, 21, 40, 25], 4, KITE),
+}
+
+
+def make_problems(kind: str) -> tuple[rd.Problem, list[rd.Problem]]:
+    """Everybody's records in one problem, and each party's own in one of its own, made without the others'."""
+    loss, options, sizes, features, _ = PROBLEMS[kind]
+    draw = np.random.default_rng(3)
+    X = draw.normal(size=(sum(sizes), features))
+    score = X @ draw.normal(size=features) + 0.3 * draw.normal(size=len(X))
+    y = score
+    if loss == "logistic":
+        y, options = np.sign(score), {**options, "classes": [-1.0, 1.0]}
+    if loss == "softmax":
+        y, options = np.digitize(score, [-1.0, 1.0]), {**options, "classes": [0, 1, 2]}
+    make, start = getattr(rd, loss), np.cumsum(sizes) - sizes
+    options = {"l2": 0.1, "record_norm": 2.0, **options}
+    own = [make(rd.Records(X[a : a + m], y[a : a + m]), agents=1, **options) for a, m in zip(start, sizes, strict=True)]
+    return make(rd.Records(X, y), agents=sizes, **options), own
+
+
+def draw_of(party: int, agents: int, is_relay: bool):
+    """The simulator's noise: one vector a hop, or this party's row of a round's."""
+
+    def draw(value: np.ndarray, scale: float, sensitivity: float, hop: int) -> np.ndarray:
+        key = jax.random.fold_in(NOISE_KEY, hop)
+        if is_relay:
+            return np.asarray(_release(jnp.asarray(value), jnp.asarray(scale), key))
+        everyone = jnp.zeros((agents, value.size)).at[party].set(value)
+        return np.asarray(_release(everyone, jnp.full((agents, 1), scale), key))[party]
+
+    return draw
+
+
+@dataclass
+class Played:
+    """A run by seats, and what was seen on the way."""
+
+    sent: list[np.ndarray] = field(default_factory=list)  # the baton after each hop, or all messages of a round
+    rows: list[list[bytes]] = field(default_factory=list)  # everybody's, after each hop or round
+    drawn: list[tuple[int, int, float, float]] = field(default_factory=list)  # (party, hop, sensitivity, scale)
+    asked: list[str] = field(default_factory=list)  # the call during which records were asked
+    x: Any = None
+
+
+@cache
+def plan_for(name: str, kind: str):
+    problem, own = make_problems(kind)
+    graph = PROBLEMS[kind][-1]
+    activations = 7 if name in RELAYS else 5
+    plan = rd.plan(problem, graph, rd.Budget(4.0, 1e-4), algorithm=name, activations=activations, steps="paper", seed=2)
+    return problem, own, graph, plan
+
+
+@cache
+def seats_for(name: str, kind: str) -> list[Seat]:
+    _, own, graph, plan = plan_for(name, kind)
+    is_relay = name in RELAYS
+    return [Seat(plan, graph, i, own[i], draw_of(i, graph.agents, is_relay)) for i in range(graph.agents)]
+
+
+@cache
+def played(name: str, kind: str) -> Played:
+    _, _, graph, plan = plan_for(name, kind)
+    seats, seen, call = seats_for(name, kind), Played(), [""]
+    with pytest.MonkeyPatch.context() as patch:
+        gradient = desk.mean_gradient
+
+        def counted(*args):
+            seen.asked.append(call[0])
+            return gradient(*args)
+
+        def noted(party: int, draw):
+            def draw_and_note(value, scale, sensitivity, hop):
+                assert value.shape == (seats[party].dim,) and value.dtype == np.float64
+                seen.drawn.append((party, hop, sensitivity, scale))
+                return draw(value, scale, sensitivity, hop)
+
+            return draw_and_note
+
+        patch.setattr(desk, "mean_gradient", counted)
+        for party, seat in enumerate(seats):
+            patch.setattr(seat, "draw", noted(party, seat.draw))
+        rows = [seat.begin() for seat in seats]
+        (relay_all if name in RELAYS else round_all)(seats, graph, plan, rows, seen, call)
+    return seen
+
+
+def relay_all(seats, graph, plan, rows, seen, call) -> None:
+    baton, call[0] = seats[0].first_baton(), "relay"
+    for hop, (i, acts) in enumerate(zip(plan.route.holder, plan.route.acts, strict=True)):
+        if acts:
+            rows[i], baton = seats[i].relay(rows[i], baton, hop, int(plan.route.activation[hop]))
+        seen.sent.append(baton)
+        seen.rows.append(list(rows))
+    seen.x = seats[-1].answer(baton)
+
+
+def round_all(seats, graph, plan, rows, seen, call) -> None:
+    for hop in range(len(plan.route)):
+        call[0] = "speak"
+        said = [seat.speak(rows[i], hop, hop) for i, seat in enumerate(seats)]
+        call[0] = "listen"
+        for i, seat in enumerate(seats):
+            heard = {int(j): said[j][1] for j in graph.neighbours(i)}
+            rows[i] = seat.listen(rows[i], hop, hop, said[i][0], heard)
+        seen.sent.append(np.stack([message for _, message in said]))
+        seen.rows.append(list(rows))
+    seen.x = seats[-1].answer(np.stack([seat.share(mine) for seat, mine in zip(seats, rows, strict=True)]))
+
+
+MAIN = "logistic, unequal"
+CASES = [(name, MAIN) for name in ABLE]
+CASES += [("recal", kind) for kind in PROBLEMS if kind != MAIN]
+CASES += [("nids", kind) for kind in PROBLEMS if kind.startswith("least squares")]
+
+
+# -- which algorithms can
+
+
+def test_these_algorithms_can():
+    able = []
+    for name, algorithm in ALGORITHMS.items():
+        try:
+            on_network(algorithm)
+        except InputError as refusal:
+            assert f"{name} cannot run" in str(refusal) and ", ".join(ABLE) in str(refusal)
+        else:
+            able.append(name)
+    assert sorted(able) == ABLE
+
+
+def changed(base: Algorithm, **parts) -> Algorithm:
+    return replace(base, name="changed", **parts)
+
+
+def asks_twice(setting, steps, state, turn):
+    setting.gradients(state.z, turn.scale, turn.key)
+    return nids.step(setting, steps, state, turn)
+
+
+def asks_never(setting, steps, state, turn):
+    return state, nids.Forecasts(setting.exchange(state.x))
+
+
+def looks_at_others(setting, steps, state, turn):
+    state, sent = nids.step(setting, steps, state, turn)
+    return state._replace(z=state.z + jnp.mean(state.slope, axis=0)[None]), sent
+
+
+def asks_after_hearing(setting, steps, state, turn):
+    mixed = state.x - apart(setting, setting.exchange(state.x))
+    return state._replace(x=setting.gradients(mixed, turn.scale, turn.key)), nids.Forecasts(state.x)
+
+
+def sends_what_it_heard(setting, steps, state, turn):
+    state, sent = nids.step(setting, steps, state, turn)
+    return state, nids.Forecasts(apart(setting, sent.v))
+
+
+def forgets_u(setting, steps, state, payload):
+    return state._replace(baton=state.baton._replace(x=payload.x))
+
+
+@pytest.mark.parametrize(
+    "algorithm, why",
+    [
+        (changed(nids.NIDS, step=asks_twice), "asks for 2 gradients"),
+        (changed(nids.NIDS, step=asks_never), "asks for 0 gradients"),
+        (changed(nids.NIDS, step=looks_at_others), "what others keep to themselves"),
+        (changed(nids.NIDS, step=asks_after_hearing), "hear its neighbours"),
+        (changed(nids.NIDS, step=sends_what_it_heard), "hear its neighbours"),
+        (changed(nids.NIDS, answer=lambda state: state.z[0]), "something else than the agents' copies"),
+        (changed(nids.NIDS, exchanges=2), "sends something else"),
+        (changed(recal.RECAL, receive=None), "Algorithm.receive"),
+        (changed(recal.RECAL, receive=forgets_u), "baton that tells all"),
+        (changed(recal.RECAL, vectors=3), "sends 2 vectors"),
+        (ALGORITHMS["gradient-tracking"], "sends 2 vectors"),
+        (ALGORITHMS["tripd-dist"], "sends something else"),
+        (ALGORITHMS["d-admm"], "does not ask its records for gradients"),
+    ],
+)
+def test_an_algorithm_that_a_party_cannot_run_by_itself_is_refused(algorithm, why):
+    with pytest.raises(InputError, match=why):
+        on_network(algorithm)
+
+
+# -- the simulator, bit for bit
+
+
+@pytest.mark.parametrize("name, kind", CASES)
+def test_seats_are_the_simulator_bit_for_bit(name, kind):
+    problem, _, graph, plan = plan_for(name, kind)
+    seen = played(name, kind)
+    wanted = run(problem, graph, plan, np.zeros(problem.dim), NOISE_KEY, keep=True)
+    sent = np.stack(jax.tree.leaves(wanted.sent), axis=-2)
+    assert np.stack(seen.sent).tobytes() == sent.tobytes()
+    assert seen.x.tobytes() == wanted.x.tobytes()
+    assert np.abs(seen.x).max() > 0.0  # it went somewhere
+
+
+def test_rounds_of_several_outputs_are_the_simulator_to_rounding():
+    # XLA has another routine for the product of one party's records than for a batch of all
+    problem, _, graph, plan = plan_for("nids", "softmax, unequal")
+    wanted = run(problem, graph, plan, np.zeros(problem.dim), NOISE_KEY, keep=True)
+    np.testing.assert_allclose(played("nids", "softmax, unequal").x, wanted.x, rtol=0.0, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ABLE)
+def test_records_are_asked_once_an_activation_and_noise_is_drawn_as_planned(name):
+    _, _, _, plan = plan_for(name, MAIN)
+    seen = played(name, MAIN)
+    call = "relay" if name in RELAYS else "speak"
+    assert seen.asked == [call] * len(seen.drawn)
+    who, when, sensitivity, scale = plan.releases()
+    assert sorted(seen.drawn) == sorted(zip(who, when, sensitivity, scale, strict=True))
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_listening_needs_neither_records_nor_noise(name):
+    seat = seats_for(name, MAIN)[1]
+    rows = played(name, MAIN).rows[1][1]
+    released, _ = seat.speak(rows, 2, 2)
+    heard = {j: np.full((1, seat.dim), 0.1 * j) for j in (0, 2)}
+    wanted = seat.listen(rows, 2, 2, released, heard)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seat, "_silos", None)
+        patch.setattr(seat, "draw", None)
+        assert seat.listen(rows, 2, 2, released, heard) == wanted
+
+
+@pytest.mark.parametrize("name", ABLE)
+def test_of_others_a_party_has_what_they_told_it_and_no_more(name):
+    seat, graph = seats_for(name, MAIN)[3], KITE  # agent 3 has one neighbour, agent 2
+    rows = seat._unpack(played(name, MAIN).rows[-1][3])
+    baton = seat.first_baton() if name in RELAYS else None
+    state = desk._known(seat.algorithm, seat._desk, rows, baton)
+    for part, leaf in state._asdict().items():
+        if getattr(leaf, "ndim", 1) == 1:
+            continue
+        others = np.asarray(leaf)[:3]
+        if part in seat.algorithm.heard:
+            assert not others[:2].any() and np.isfinite(others[2]).all()
+        else:
+            assert np.isnan(others).all()
+    assert graph.neighbours(3).tolist() == [2]
+
+
+@pytest.mark.parametrize("name", ABLE)
+def test_messages_are_finite_float64_of_the_size_announced(name):
+    seat, seen = seats_for(name, MAIN)[0], played(name, MAIN)
+    shape = (seat.vectors, seat.dim)
+    for sent in seen.sent:
+        for message in [sent] if name in RELAYS else sent:
+            assert message.shape == shape and message.dtype == np.float64 and np.isfinite(message).all()
+
+
+def test_u_is_the_sum_of_the_prices_at_every_hop():
+    seats, seen = seats_for("recal", MAIN), played("recal", MAIN)
+    for baton, rows in zip(seen.sent, seen.rows, strict=True):
+        prices = [seat._unpack(mine)[1][0] for seat, mine in zip(seats, rows, strict=True)]
+        np.testing.assert_allclose(np.sum(prices, axis=0), baton[0], atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["recal", "nids"])
+def test_noise_is_drawn_anew_at_every_call(name):
+    _, own, graph, plan = plan_for(name, MAIN)
+    generator = np.random.default_rng(0)
+    seat = Seat(plan, graph, 0, own[0], lambda value, scale, *_: value + scale * generator.normal(size=value.shape))
+    if name == "recal":
+        results = [seat.relay(seat.begin(), seat.first_baton(), 0, 0) for _ in range(2)]
+    else:
+        results = [seat.speak(seat.begin(), 0, 0) for _ in range(2)]
+    assert (results[0][1] != results[1][1]).any() and results[0][0] is not results[1][0]
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize("name", ["recal", "pg-extra"])
+def test_rows_come_back_as_they_were_packed_and_other_lengths_are_refused(name):
+    seat, rows = seats_for(name, MAIN)[2], played(name, MAIN).rows[-1][2]
+    assert seat._pack(seat._unpack(rows)) == rows
+    assert len(rows) == len(seat.begin()) and rows != seat.begin()
+    for wrong in (rows[:-8], rows + bytes(8), b""):
+        with pytest.raises(InputError, match=f"rows of {len(wrong)} bytes arrived; needed {len(rows)}"):
+            seat._unpack(wrong)
+
+
+def test_a_baton_that_is_none_is_refused():
+    seat = seats_for("recal", MAIN)[0]
+    baton = seat.first_baton()
+    for wrong in (baton[0], baton[:, :-1], baton.astype(np.float32), np.full_like(baton, np.nan)):
+        with pytest.raises(InputError, match="a baton of shape"):
+            seat.relay(seat.begin(), wrong, 0, 0)
+    with pytest.raises(InputError, match="an ending of shape"):
+        seat.answer(baton[:1])
+
+
+def test_a_round_needs_all_neighbours_and_nobody_else():
+    seat = seats_for("nids", MAIN)[3]
+    released, message = seat.speak(seat.begin(), 0, 0)
+    for wrong in ({}, {0: message}, {2: message, 0: message}):
+        with pytest.raises(InputError, match=r"needed one of each neighbour of party 3, \[2\]"):
+            seat.listen(seat.begin(), 0, 0, released, wrong)
+    with pytest.raises(InputError, match="a message of party 2"):
+        seat.listen(seat.begin(), 0, 0, released, {2: message[0]})
+    with pytest.raises(InputError, match="a released gradient"):
+        seat.listen(seat.begin(), 0, 0, released[:-1], {2: message})
+
+
+def test_an_activation_that_is_not_planned_is_refused():
+    seat = seats_for("recal", MAIN)[0]
+    for activation in (-1, seat.plan.activations):
+        with pytest.raises(PrivacyError, match="the plan pays for 7"):
+            seat.relay(seat.begin(), seat.first_baton(), 0, activation)
+
+
+def test_calls_of_the_other_kind_are_refused():
+    relay, rounds = seats_for("recal", MAIN)[0], seats_for("nids", MAIN)[0]
+    for call in (lambda: relay.speak(relay.begin(), 0, 0), lambda: relay.share(relay.begin())):
+        with pytest.raises(InputError, match="recal is no rounds; needed first_baton and relay"):
+            call()
+    for call in (rounds.first_baton, lambda: rounds.relay(rounds.begin(), np.zeros((1, rounds.dim)), 0, 0)):
+        with pytest.raises(InputError, match="nids is no relay; needed speak"):
+            call()
+
+
+def test_a_seat_takes_what_was_planned_and_nothing_else():
+    problem, own, graph, plan = plan_for("recal", MAIN)
+    draw = draw_of(0, 4, True)
+    for records in (own[1], problem):
+        with pytest.raises(InputError, match="Bring all of party 0's own records"):
+            Seat(plan, graph, 0, records, draw)
+    with pytest.raises(InputError, match="party 4 of kite"):
+        Seat(plan, graph, 4, own[0], draw)
+    with pytest.raises(InputError, match="the graph that was planned for"):
+        Seat(plan, rd.ring(4), 0, own[0], draw)
+    with pytest.raises(PrivacyError, match="Plan with a budget"):
+        Seat(replace(plan, mechanism=None), graph, 0, own[0], draw)
+    with pytest.raises(PrivacyError, match="Plan with a budget"):
+        Seat(replace(plan, sensitivity=0.9 * plan.sensitivity), graph, 0, own[0], draw)
+    with pytest.raises(PrivacyError, match="without noise"):
+        Seat(replace(plan, scales=0.0 * plan.scales), graph, 0, own[0], draw)
+    with pytest.raises(InputError, match="d-admm cannot run"):
+        Seat(replace(plan, algorithm=ALGORITHMS["d-admm"]), graph, 0, own[0], draw)
+
+
+def test_a_draw_of_another_shape_is_refused():
+    _, own, graph, plan = plan_for("recal", MAIN)
+    seat = Seat(plan, graph, 0, own[0], lambda value, *_: value[:-1])
+    with pytest.raises(InputError, match="a draw of shape"):
+        seat.relay(seat.begin(), seat.first_baton(), 0, 0)
