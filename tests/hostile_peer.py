@@ -105,6 +105,7 @@ def channel(home: Path, server: Path, address: str, name: str) -> grpc.Channel:
     pair = (home / KEY).read_bytes(), (home / CERTIFICATE).read_bytes()
     credentials = grpc.ssl_channel_credentials((server / CERTIFICATE).read_bytes(), *pair)
     options = [("grpc.ssl_target_name_override", name), ("grpc.use_local_subchannel_pool", 1)]
+    options += [(f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "min", "max")]
     return grpc.secure_channel(address, credentials, options=options)
 
 

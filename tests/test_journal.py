@@ -1,5 +1,6 @@
 """The journal: one transaction or none, nothing twice, and copies that were set back are noticed."""
 
+import multiprocessing
 import os
 import resource
 import shutil
@@ -164,16 +165,25 @@ def test_a_crash_between_two_writes_leaves_all_or_nothing(tmp_path, point):
     assert {**found, "meta": ignore(found["meta"])} == {**expected, "meta": ignore(expected["meta"])}
 
 
+def elsewhere(body, *arguments):
+    """The exit code of a process of its own that runs `body`."""
+    process = multiprocessing.get_context("spawn").Process(target=body, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def _write_and_die(folder, steps):
+    journal = opened(folder)
+    for seq in range(steps):
+        journal.accept("south", baton(seq))
+        step(journal, seq, rho=0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def killed_while_writing(folder, steps):
     """A process that commits and is killed without closing: its WAL stays."""
-    child = os.fork()
-    if child == 0:
-        journal = opened(folder)
-        for seq in range(steps):
-            journal.accept("south", baton(seq))
-            step(journal, seq, rho=0.01)
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
+    assert elsewhere(_write_and_die, folder, steps) == -signal.SIGKILL
 
 
 def test_what_was_committed_survives_kill_9(tmp_path):
@@ -223,22 +233,23 @@ def test_an_old_copy_is_noticed(tmp_path):
         opened(tmp_path)
 
 
+def _write_until_full(folder):
+    code = 1
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+        journal = opened(folder)
+        for seq in range(200):
+            journal.accept("south", baton(seq))
+            step(journal, seq, rho=0.001)
+    except JournalError as error:
+        code = 0 if "Make room" in " ".join(str(error).split()) else 3
+    finally:
+        os._exit(code)
+
+
 def test_a_full_disk_stops_with_what_to_do_and_loses_nothing(tmp_path):
     """RLIMIT_FSIZE makes writes fail as a full disk does."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-            journal = opened(tmp_path)
-            for seq in range(200):
-                journal.accept("south", baton(seq))
-                step(journal, seq, rho=0.001)
-        except JournalError as error:
-            code = 0 if "Make room" in " ".join(str(error).split()) else 3
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert elsewhere(_write_until_full, tmp_path) == 0
     journal = opened(tmp_path)
     done = journal.activations
     assert done > 0
@@ -249,15 +260,16 @@ def test_a_full_disk_stops_with_what_to_do_and_loses_nothing(tmp_path):
     journal.close()
 
 
+def _open_it_too(folder):
+    try:
+        opened(folder)
+    except InputError as error:
+        os._exit(0 if "running already" in str(error) else 3)
+    os._exit(1)
+
+
 def test_a_second_process_is_refused(tmp_path, journal):
-    child = os.fork()
-    if child == 0:
-        try:
-            opened(tmp_path)
-        except InputError as error:
-            os._exit(0 if "running already" in str(error) else 3)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert elsewhere(_open_it_too, tmp_path) == 0
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class Desk(NamedTuple):
     steps: Any
     start: Array  # (dim,), where everybody begins
     party: Array
-    near: Array  # the party and its neighbours
+    near: Array  # the party, and where an algorithm keeps what was heard its neighbours
 
     @property
     def agents(self) -> int:
@@ -114,6 +114,7 @@ class Desk(NamedTuple):
 def desk_for(
     algorithm: Algorithm, graph: Graph, party: int, sizes: np.ndarray, steps: Any, terms: Terms, dim: int
 ) -> Desk:
+    near = np.append(graph.neighbours(party), party) if algorithm.heard else np.array([party])
     return Desk(
         sizes=jnp.asarray(sizes),
         terms=terms,
@@ -121,7 +122,7 @@ def desk_for(
         steps=steps,
         start=jnp.zeros(dim),
         party=jnp.asarray(party, jnp.int32),
-        near=jnp.asarray(np.append(graph.neighbours(party), party), jnp.int32),
+        near=jnp.asarray(near, jnp.int32),
     )
 
 

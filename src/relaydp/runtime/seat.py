@@ -29,7 +29,6 @@ ROUNDING = 1e-9  # what a sensitivity may fall short of 2 clip / m by
 
 def _padded(silos: Silos, rows: int) -> Silos:
     """As many rows as the largest party has, as in the simulator: how XLA adds up depends on how many there are."""
-
     if len(silos.y) == rows:
         return silos
 
