@@ -80,7 +80,7 @@ def serve(
     listen: Listen = None,
     status_port: StatusPort = 0,
     mark: Mark = None,
-    linger: Linger = 10.0,
+    linger: Linger = 60.0,
     development_seed: DevelopmentSeed = None,
 ) -> None:
     """Run this party's agent until every party has the model; started again after a stop or a crash, it goes on.
@@ -117,7 +117,7 @@ def resume(
     listen: Listen = None,
     status_port: StatusPort = 0,
     mark: Mark = None,
-    linger: Linger = 10.0,
+    linger: Linger = 60.0,
     development_seed: DevelopmentSeed = None,
 ) -> None:
     """Like serve, after a look at the journal: refuses to begin anew, and a journal whose pages or sums do not hold.

@@ -31,13 +31,18 @@ ROUNDING = 1e-12
 
 
 def network_algorithms() -> dict[str, Algorithm]:
-    """The algorithms that can run between parties: noise on gradients, and one message along an edge a step."""
-    shapes = (("relay", "hop", 1), ("rounds", "neighbours", 1))
-    return {
-        name: method
-        for name, method in sorted(ALGORITHMS.items())
-        if "gradient" in method.mechanisms and (method.kind, method.links, method.exchanges) in shapes
-    }
+    """The algorithms that can run between parties: noise on gradients, and one message along an edge a step.
+
+    Told by what they declare, which costs nothing; `desk.on_network` tries one for real, and a test holds the two
+    together.
+    """
+
+    def fits(method: Algorithm) -> bool:
+        if method.kind == "relay":
+            return method.links == "hop" and method.receive is not None
+        return (method.links, method.exchanges, method.vectors) == ("neighbours", 1, 1)
+
+    return {name: each for name, each in sorted(ALGORITHMS.items()) if "gradient" in each.mechanisms and fits(each)}
 
 
 def propose(

@@ -26,7 +26,7 @@ class Settings:
     status_port: int = 0  # 0: any free one
     mark: Path | None = None
     seed: int | None = None  # for development: noise from a seed is not private
-    linger: float = 10.0
+    linger: float = 60.0
     rest: float = 60.0  # seconds without work after which the process with the records is let go, to be started again
     isolated: bool = True  # the records in a process of their own
 

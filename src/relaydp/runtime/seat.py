@@ -118,7 +118,8 @@ class Seat:
     def share(self, rows: bytes) -> np.ndarray:
         """This party's part of the answer, (dim,): its copy x."""
         self._must("rounds")
-        return np.array(self._unpack(rows)[compiled.fields(self.algorithm, self._desk).index("x")][0])
+        at = compiled.fields(self.algorithm, self._desk).index("x")
+        return np.array(self._unpack(rows)[at]).reshape(self.dim)
 
     # -- both
 

@@ -29,7 +29,14 @@ class Workroom:
         self._process = self._context.Process(target=_launch, args=(self._settings, theirs), daemon=True)
         self._process.start()
         theirs.close()
-        return self._answer()
+        try:
+            return self._answer()
+        except EOFError:
+            self._process.join(STOP_SECONDS)
+            raise RelayError(
+                f"the process that holds the records ended as it started (exit code {self._process.exitcode}); out of "
+                "memory? Nothing was released. Start the agent again with more."
+            ) from None
 
     def _answer(self) -> Any:
         well, answer = self._pipe.recv()
