@@ -11,10 +11,8 @@ import csv
 import json
 import multiprocessing
 import os
-import random
 import shutil
 import signal
-import socket
 import sqlite3
 import tempfile
 import time
@@ -29,24 +27,10 @@ from typing import Any
 
 import numpy as np
 
+from relaydp.runtime.rehearsal import free_ports
+
 SEED = 11
 BATON, ROUND, ENDING = 1, 2, 3  # kinds of messages, as the journals have them
-# Below the ports that the system gives to whoever calls out: while an agent is down, nobody may be given its port.
-PORTS = range(15_000, 32_000)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now, at random so that two tests at a time do not meet."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.SystemRandom().choice(PORTS)
-        with socket.socket() as tried:
-            try:
-                tried.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found += [port] * (port not in found)
-    return found
 
 
 @lru_cache(maxsize=8)
