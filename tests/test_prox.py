@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from relaydp import prox
 from relaydp.errors import InputError
+from relaydp.prox.regulariser import EDGE
 
 Params = dict[str, Any]
 
@@ -137,7 +138,7 @@ CASES = {
     "l2_ball": Case(
         draw=lambda draw, dim: {"radius": draw(numbers(0.1, 5.0))},
         make=lambda p: prox.l2_ball(p["radius"]),
-        value=lambda p, x: 0.0 if np.linalg.norm(x) <= p["radius"] else np.inf,
+        value=lambda p, x: 0.0 if np.linalg.norm(x) <= p["radius"] * (1 + EDGE) else np.inf,  # rounding is inside
         gap=lambda p, x, pull, t: ball_gap(x, pull, p["radius"]),
         model=lambda p, x: (0.0, [cp.norm2(x) <= p["radius"]]),
         outside=lambda p, dim: nudged(p["radius"] + 1e-3, dim),
