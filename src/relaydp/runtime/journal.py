@@ -216,10 +216,12 @@ class Journal:
         )
         return {(row[0], row[1]): parse(row[2]) for row in rows}
 
-    def undelivered(self) -> list[tuple[str, Message]]:
-        """(receiver, message) of everything committed and not acknowledged, oldest first."""
+    def undelivered(self, to: str | None = None) -> list[tuple[str, Message]]:
+        """(receiver, message) of everything committed and not acknowledged, oldest first; of one receiver or of all."""
         rows = self._db.execute(
-            "SELECT receiver, message FROM outbox WHERE acknowledged=0 ORDER BY epoch, kind, seq, receiver"
+            "SELECT receiver, message FROM outbox WHERE acknowledged=0 AND (receiver=? OR ? IS NULL) "
+            "ORDER BY epoch, kind, seq, receiver",
+            (to, to),
         )
         return [(receiver, parse(message)) for receiver, message in rows]
 

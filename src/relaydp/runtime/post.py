@@ -83,7 +83,7 @@ async def deliver(peer: Peer, journal: Journal, wake: asyncio.Event, log: Log, m
     wait = 0.0
     while True:
         wake.clear()
-        mine = [message for receiver, message in journal.undelivered() if receiver == peer.name]
+        mine = [message for _, message in journal.undelivered(peer.name)]
         if not mine:
             wait = 0.0
             await wake.wait()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -47,6 +48,10 @@ class Message:
 
     def hash(self) -> bytes:
         """SHA-256 of the whole message, whoever sends it to whom."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> bytes:
         previous = self.previous or bytes(HASH)
         head = _HEADER.pack(
             self.consortium, self.epoch, self.kind, self.seq, self.idle, previous, len(self.made)
