@@ -3,6 +3,7 @@
     hop        receive to receive, on loopback with mutual TLS: accept (one fsync), ask the next party, commit (one
                fsync), send. The gradient and its noise are left out: a stand-in passes the baton on as it came
     floor      two fsyncs of a baton's bytes on the same disk, measured in the same run
+    noise      of OpenDP's sampler, which an activation adds to a hop
     idle       memory and processor time of an agent's processes after the end, while it lingers, with the half that
                holds the records and once that has been let go
 
@@ -123,6 +124,18 @@ def fsync_floor(folder: Path, size: int) -> float:
     return statistics.median(found)
 
 
+def noise_cost(dim: int) -> float:
+    """Microseconds a coefficient of one draw of the noise that agents add."""
+    from relaydp.runtime.noise import Sampler
+
+    draw, found = Sampler(), []
+    for _ in range(6):
+        began = time.perf_counter()
+        draw(np.zeros(dim), 1.0, 0.1, 0)
+        found.append((time.perf_counter() - began) / dim * 1e6)
+    return statistics.median(found)
+
+
 def family(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *(each for child in children for each in family(int(child)))]
@@ -182,6 +195,7 @@ def main() -> None:
             "hop_ms_median": statistics.median(hops),
             "hop_ms_p95": quarters[-1],
             "two_fsyncs_ms": floor,
+            "noise_us_a_coefficient": noise_cost(asked.dim),
             **idle(folder / "idle", 30),
         }
     json.dump({name: round(value, 3) for name, value in found.items()}, sys.stdout, indent=2)
