@@ -201,6 +201,24 @@ def test_a_stream_that_fails_never_stops_the_agent(error):
         Log("north", Broken(error)).info("baton-sent", seq=np.arange(2))
 
 
+def test_a_peer_that_is_refused_for_ever_does_not_fill_the_log(monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr("relaydp.runtime.log.time.monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    log = Log("north", stream)
+    for _ in range(500):
+        log.refused("replayed", "south")
+    log.refused("replayed", "west")  # another peer, and another reason, have lines of their own
+    log.refused("wrong-size", "south")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert len(lines) == 20 + 2 and not any("left_out" in line for line in lines)
+    clock[0] += 60.0
+    log.refused("replayed", "south")
+    log.refused("replayed", "west")
+    later = [json.loads(line) for line in stream.getvalue().splitlines()[len(lines) :]]
+    assert [line.get("left_out") for line in later] == [480, None]
+
+
 def test_without_a_stream_it_is_the_stderr_of_the_moment(monkeypatch, capsys):
     log = Log("north")
     log.info("started")

@@ -9,6 +9,9 @@ written. What is left are counts, measured times, budgets and short texts.
 
 A text is cut after LONGEST characters. Everything outside printable ASCII is escaped, so a line break, a terminal's
 escape sequence or any other control character in a peer's name stays inside its string: one event is one line.
+
+A peer that is refused again and again cannot fill the disk: of its refusals for one reason OFTEN a minute are written,
+and the next one after that says how many were left out. The metrics count all of them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import math
 import re
 import sys
 import threading
+import time
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -27,13 +31,17 @@ LONGEST = 500  # characters of a text: an error's sentences fit, a printed array
 WHOLE = 2**63  # counts stay below it: what every JSON reader holds, and no way to write bytes as one number
 WORD = re.compile(r"[a-z0-9]{1,40}(-[a-z0-9]{1,40}){0,5}")  # kebab-case: what events and reasons of refusal look like
 
+OFTEN, MINUTE = 20, 60.0  # refusals of one peer for one reason that are written, in so many seconds
+MOST_PEERS = 1000  # whose refusals are counted at once; strangers share one name, so more is an attack: begin anew
+
 # what a line may say beside time, level, event and party, and of which type it must be
 _TEXTS = """
     address algorithm consortium detail error fingerprint identity kind model_sha256 path peer reason receiver sender
     sha256 signal state version
 """
 _COUNTS = """
-    activation activations attempt bytes epoch hop hops last_seq parties pid planned port records seq unacknowledged
+    activation activations attempt bytes epoch hop hops last_seq left_out parties pid planned port records seq
+    unacknowledged
 """
 _MEASURES = "delta epsilon epsilon_limit rho rho_limit seconds"
 _ANSWERS = "private resumed up"
@@ -60,6 +68,7 @@ class Log:
         self._party = _text("party", party)
         self._stream = stream  # None: whatever sys.stderr is when a line is written
         self._lock = threading.RLock()  # a signal handler may log while its own thread is writing
+        self._refusals: dict[tuple[str, str], list[float]] = {}  # (reason, peer) -> [since when, how many]
 
     def info(self, event: str, **fields: str | int | float | bool | None) -> None:
         """Something that belongs to a run."""
@@ -87,7 +96,22 @@ class Log:
 
     def refused(self, reason: str, peer: str, **fields: str | int | float | bool | None) -> None:
         """A message that was not accepted: why, in the word that the metrics count by, and whose it was."""
-        self._write("warning", "refused", {"peer": peer, "reason": reason, **fields})
+        left_out = self._left_out(reason, peer)
+        if left_out is not None:
+            self._write("warning", "refused", {"peer": peer, "reason": reason, "left_out": left_out or None, **fields})
+
+    def _left_out(self, reason: str, peer: str) -> int | None:
+        """How many like this one were not written since the last that was; None if this one is not to be either."""
+        now = time.monotonic()
+        with self._lock:
+            if len(self._refusals) > MOST_PEERS:
+                self._refusals.clear()
+            since, many = self._refusals.get((reason, peer), (-MINUTE, 0))
+            fresh = now - since >= MINUTE
+            self._refusals[reason, peer] = [now, 1] if fresh else [since, many + 1]
+        if fresh:
+            return max(0, int(many) - OFTEN)
+        return 0 if many < OFTEN else None
 
     def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if not isinstance(event, str) or not WORD.fullmatch(event):
@@ -95,8 +119,8 @@ class Log:
         for name in REQUIRED.get(event, ()):
             if fields.get(name) is None:
                 raise TypeError(f"event {event!r} without {name!r}; needed: {', '.join(REQUIRED[event])}.")
-        time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = {"time": time, "level": level, "event": event, "party": self._party}
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = {"time": now, "level": level, "event": event, "party": self._party}
         line |= {name: _checked(name, value) for name, value in fields.items() if value is not None}
         text = json.dumps(line, ensure_ascii=True, allow_nan=False) + "\n"
         with self._lock:
