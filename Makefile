@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export RELAYDP_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test test-slow kill-test fuzz bench lint docs clean
+.PHONY: setup demo test test-slow test-sklearn kill-test fuzz bench lint docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -32,6 +32,10 @@ test: setup ## the fast tests (minutes)
 test-slow: setup ## the slow checks: real data, many seeds, large graphs
 	$(BIN)/python -m pytest -q -m slow
 
+test-sklearn: setup ## the estimators with the previous minor version of scikit-learn
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/sklearn "scikit-learn==1.8.*"
+	PYTHONPATH=build/sklearn $(BIN)/python -m pytest -q -m "slow or not slow" tests/test_estimator.py
+
 kill-test: setup ## kill agents of a consortium 500 times and check their journals (KILLS="--kills 50" for a taste)
 	$(BIN)/python tests/kill_test.py $(or $(KILLS),--kills 500 --agents 8)
 
@@ -46,9 +50,11 @@ lint: setup ## ruff and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
-docs: setup ## make the README's picture and table anew and run every snippet of README and docs
+docs: setup ## README's picture and table, the page of errors, every snippet, and the site in build/site
 	$(BIN)/python scripts/update_readme.py
-	$(BIN)/python -m pytest -q tests/test_docs.py
+	$(BIN)/python scripts/update_errors.py
+	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_site.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

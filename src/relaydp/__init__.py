@@ -69,8 +69,11 @@ _HOMES = {
     "Budget": "relaydp.privacy",
     "Graph": "relaydp.graph",
     "Ledger": "relaydp.privacy",
+    "PrivacyAccount": "relaydp.estimator",
     "Problem": "relaydp.problem",
     "Records": "relaydp.data",
+    "RelayLinearRegression": "relaydp.estimator",
+    "RelayLogisticRegression": "relaydp.estimator",
     "Result": "relaydp.result",
     "algorithms": "relaydp.algorithm",
     "audit": "relaydp.auditing",
@@ -105,6 +108,7 @@ _HOMES = {
 }
 _ROOMS = {
     "attack": "relaydp.attack",
+    "cluster": "relaydp.cluster",
     "errors": "relaydp.errors",
     "partition": "relaydp.problem.partition",
     "privacy": "relaydp.privacy",
@@ -115,13 +119,17 @@ __all__ = [
     "Budget",
     "Graph",
     "Ledger",
+    "PrivacyAccount",
     "Problem",
     "Records",
+    "RelayLinearRegression",
+    "RelayLogisticRegression",
     "Result",
     "__version__",
     "algorithms",
     "attack",
     "audit",
+    "cluster",
     "compare",
     "complete",
     "custom",
@@ -172,11 +180,12 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds the two lists together
-    from relaydp import attack, errors, privacy, prox
+    from relaydp import attack, cluster, errors, privacy, prox
     from relaydp.algorithm import algorithms
     from relaydp.auditing import audit
     from relaydp.data import Records, load_data
     from relaydp.engine import compare, plan, rerun, solve, solve_alone, sweep
+    from relaydp.estimator import PrivacyAccount, RelayLinearRegression, RelayLogisticRegression
     from relaydp.graph import (
         Graph,
         complete,

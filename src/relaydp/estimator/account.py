@@ -1,0 +1,252 @@
+"""A privacy account: one budget that many fits are charged to.
+
+Each fit of an estimator keeps a budget of its own; fits over the same people add up, whatever they were for. An account
+adds them up and refuses the fit that would overspend, before it reads a record.
+
+What is added up is rho = mu^2 / 2, where a release is mu-GDP: no better told apart than two unit Gaussians mu apart.
+
+    gaussian   mu = sensitivity / scale, exactly
+    pure       mu = 2 Phi^-1( e^epsilon_0 / (1 + e^epsilon_0) ). The trade-off curve of an epsilon_0-DP release lies on
+               or above two lines that meet on the diagonal, at 1/(1 + e^epsilon_0); with this mu the Gaussian curve
+               passes through the same three points and, being convex, lies below the lines (Dong, Roth and Su 2022).
+
+A record may belong to another agent in another fit, so a fit costs what its worst agent spends. mu-GDP adds up as
+sum mu^2, also when later fits, their budgets and their number are chosen after looking at earlier ones, as long as the
+sum stays under a limit set beforehand (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023). The account's own
+(epsilon, delta) is that limit.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+from relaydp.errors import InputError, PrivacyError, RelayError
+from relaydp.privacy import Budget, Ledger, epsilon_exact
+from relaydp.privacy.ledger import TOLERANCE
+
+PATIENCE = 60.0  # seconds to wait for another process's charge; one takes milliseconds
+TABLES = (
+    "CREATE TABLE account (epsilon REAL NOT NULL, delta REAL NOT NULL)",
+    "CREATE TABLE fits (number INTEGER PRIMARY KEY, charged TEXT NOT NULL, what TEXT NOT NULL, rho REAL NOT NULL)",
+)
+
+
+class Charge(NamedTuple):
+    """One fit, as it was charged."""
+
+    charged: str  # when, UTC
+    what: str
+    rho: float
+    epsilon: float  # of this fit alone, at the account's delta
+
+
+def price(ledger: Ledger) -> float:
+    """rho of the worst agent, with every pure release as the Gaussian that tells at least as much.
+
+    >>> ledger = Ledger(agents=2, limit_rho=math.inf)
+    >>> _ = ledger.charge(agent=1, hop=0, sensitivity=1.0, scale=2.0)
+    >>> price(ledger)
+    0.125
+    >>> _ = ledger.charge(agent=0, hop=1, sensitivity=1.0, scale=2.0, kind="pure", epsilon=1.0)
+    >>> round(price(ledger), 4)  # epsilon_0^2 / 2 is 0.5: zCDP alone does not make it a Gaussian
+    0.759
+    """
+    spent = [0.0] * ledger.agents
+    for release in ledger:
+        if release.kind == "sampled":
+            raise PrivacyError("a sampled release arrived; an account adds up Gaussian and pure ones. Keep a Ledger.")
+        spent[release.agent] += _pure_rho(release.epsilon) if release.kind == "pure" else release.rho
+    return max(spent)
+
+
+def _pure_rho(epsilon: float) -> float:
+    """mu^2 / 2 of the Gaussian below an epsilon-DP release; Phi^-1 of e^x/(1 + e^x) by its complement's logarithm."""
+    mu = -2.0 * float(ndtri_exp(-np.logaddexp(0.0, epsilon)))
+    return mu * mu / 2
+
+
+class PrivacyAccount:
+    """A budget that many fits share: pass it as `account=` to every estimator that is fitted to the same people.
+
+        epsilon, delta   what all fits together may cost
+        path             a file to keep the account in: shared by processes, and still there tomorrow. Without it the
+                         account lives in this process and cannot be sent to another
+
+    `sklearn.base.clone` shares an account instead of copying it, so that the folds of `cross_val_score` all charge the
+    same one. A fit is charged before it reads a record and stays charged if it fails.
+
+    Formal guarantee. All models fitted with one account are together (epsilon, delta)-DP for every record (replace
+    one), if which record takes part in which fit does not depend on the records, and their noise is independent. It
+    is: with an integer `random_state`, a fit's noise also depends on its number in the account.
+
+    >>> account = PrivacyAccount(epsilon=1.0, delta=1e-5)
+    >>> account.spent, round(account.left, 6), account.fits
+    (0.0, 1.0, [])
+    """
+
+    def __init__(self, epsilon: float, delta: float, path: str | os.PathLike[str] | None = None) -> None:
+        self.budget = Budget(epsilon, delta)
+        self._limit = self.budget.rho
+        self.path = None if path is None else Path(path).absolute()
+        self._kept: list[tuple[str, str, float]] = []
+        self._lock = threading.Lock()
+        if self.path is not None:
+            self._open_file(self.path)
+
+    # -- what was spent
+
+    @property
+    def fits(self) -> list[Charge]:
+        """What was charged, in order."""
+        delta = self.budget.delta
+        return [Charge(when, what, rho, epsilon_exact(rho, delta)) for when, what, rho in self._rows()]
+
+    @property
+    def spent(self) -> float:
+        """epsilon so far, at the account's delta. Fits that were chosen by looking at earlier ones are covered by the
+        account's whole epsilon, not by this smaller number."""
+        return epsilon_exact(_sum(self._rows()), self.budget.delta)
+
+    @property
+    def left(self) -> float:
+        """The largest epsilon that one more fit at this delta can have. rho adds up and epsilon does not, so that
+        `spent` and `left` together are more than the account's epsilon."""
+        return epsilon_exact(max(0.0, self._limit - _sum(self._rows())), self.budget.delta)
+
+    # -- charging
+
+    def charge(self, ledger: Ledger, what: str = "a fit") -> int:
+        """Enter a fit with these planned releases and return its number, from 1; or refuse it and change nothing."""
+        rho = price(ledger)
+        entry = (datetime.now(UTC).isoformat(timespec="seconds"), what, rho)
+        if self.path is None:
+            with self._lock:
+                self._check(self._kept, rho)
+                self._kept.append(entry)
+                return len(self._kept)
+        with self._transaction(self.path) as rows:
+            before = rows.execute("SELECT charged, what, rho FROM fits ORDER BY number").fetchall()
+            self._check(before, rho)
+            rows.execute("INSERT INTO fits (number, charged, what, rho) VALUES (?, ?, ?, ?)", (len(before) + 1, *entry))
+        return len(before) + 1
+
+    def _check(self, before: list[tuple[str, str, float]], rho: float) -> None:
+        spent = _sum(before)
+        if not spent + rho <= self._limit * (1 + TOLERANCE):
+            epsilon, delta = self.budget.epsilon, self.budget.delta
+            left = _floor(epsilon_exact(max(0.0, self._limit - spent), delta))
+            smaller = f"Fit with epsilon={left:g} or less, with fewer folds, or agree" if left else "Agree"
+            raise PrivacyError(
+                f"the account's budget is (epsilon {epsilon:g}, delta {delta:g}); {len(before)} fit(s) have spent "
+                f"epsilon {epsilon_exact(spent, delta):.4g} of it, and this fit costs epsilon "
+                f"{epsilon_exact(rho, delta):.4g} where {left:g} is left. It did not run. {smaller} on a larger "
+                "account with those whose records these are."
+            )
+
+    def _rows(self) -> list[tuple[str, str, float]]:
+        if self.path is None:
+            with self._lock:
+                return list(self._kept)
+        with self._connection(self.path) as rows:
+            return rows.execute("SELECT charged, what, rho FROM fits ORDER BY number").fetchall()
+
+    # -- the file
+
+    def _open_file(self, path: Path) -> None:
+        """Make the account's file, or check that the one there is an account with this budget."""
+        asked = (self.budget.epsilon, self.budget.delta)
+        with self._transaction(path, make=True) as rows:
+            names = {name for (name,) in rows.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if not names:
+                for table in TABLES:
+                    rows.execute(table)
+                rows.execute("INSERT INTO account VALUES (?, ?)", asked)
+            elif not {"account", "fits"} <= names:
+                raise InputError(f"{path} is a database of something else; choose another path for the account.")
+            found = rows.execute("SELECT epsilon, delta FROM account").fetchall()
+            if found != [asked]:
+                kept = ", ".join(f"epsilon {epsilon:g} and delta {delta:g}" for epsilon, delta in found) or "no budget"
+                raise PrivacyError(
+                    f"the account in {path} has {kept}; epsilon {asked[0]:g} and delta {asked[1]:g} were asked for. A "
+                    "budget is not changed afterwards: pass the numbers of the file, or another path."
+                )
+
+    @contextmanager
+    def _connection(self, path: Path, make: bool = False) -> Iterator[sqlite3.Connection]:
+        """A connection of its own for every use: nothing is shared with a forked process. A file that has gone is
+        never made anew, since that would be a budget made anew."""
+        try:
+            address = f"{path.as_uri()}?mode={'rwc' if make else 'rw'}"
+            with closing(sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, uri=True)) as rows:
+                yield rows
+        except sqlite3.Error as error:
+            raise PrivacyError(
+                f"the account in {path} cannot be used ({error}), and without it nothing is fitted. Needed a file made "
+                "by PrivacyAccount(path=...) in a folder that exists and may be written to."
+            ) from error
+
+    @contextmanager
+    def _transaction(self, path: Path, make: bool = False) -> Iterator[sqlite3.Connection]:
+        """All or nothing, and one process at a time: what was read still holds when the charge is written."""
+        with self._connection(path, make) as rows:
+            rows.execute("BEGIN IMMEDIATE")
+            yield rows
+            rows.execute("COMMIT")  # not reached after an error: closing rolls back
+
+    # -- one account, however it is passed around
+
+    def __sklearn_clone__(self) -> PrivacyAccount:
+        return self
+
+    def __copy__(self) -> PrivacyAccount:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrivacyAccount:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.path is None:
+            raise PrivacyError(
+                "an account in memory cannot be pickled: every process would get a copy of the whole budget. Pass "
+                "PrivacyAccount(path=...) to share it between processes (n_jobs); to save a fitted model, "
+                "set_params(account=None) first."
+            )
+        return _reopen, (type(self), self.budget, self.path)
+
+    def __repr__(self) -> str:
+        where = "" if self.path is None else f", path={str(self.path)!r}"
+        try:
+            state = f"spent {self.spent:.4g} in {len(self._rows())} fit(s)"
+        except RelayError:  # a representation is no place to fail
+            state = "not readable"
+        return f"PrivacyAccount(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}{where}: {state})"
+
+
+def _reopen(kind: type[PrivacyAccount], budget: Budget, path: Path) -> PrivacyAccount:
+    """An account from a pickle: the file must be there, it is not made."""
+    if not path.is_file():
+        raise PrivacyError(f"the account's file {path} is gone, and with it what was spent. Put it back.")
+    return kind(budget.epsilon, budget.delta, path)
+
+
+def _sum(rows: list[tuple[str, str, float]]) -> float:
+    return math.fsum(rho for _, _, rho in rows)
+
+
+def _floor(epsilon: float) -> float:
+    """Four digits, rounded down: a number to be passed back."""
+    if epsilon == 0.0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 3)
+    return float(f"{math.floor(epsilon / unit) * unit:.4g}")

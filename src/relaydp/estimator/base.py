@@ -1,0 +1,231 @@
+"""What both estimators share: whose each record is, what may be spent, one call of `solve`, and what is kept of it.
+
+A fitted estimator is something to publish, so it keeps what the guarantee covers and public facts, and nothing else:
+no record, no checksum of the records (it would confirm a guess at the last unknown one) and no seed (whoever knows it
+knows the noise).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from relaydp.data import Records
+from relaydp.engine import solve
+from relaydp.engine.plan import AUTO, check_seed, make_plan
+from relaydp.errors import InputError, PrivacyError, short
+from relaydp.estimator.account import PrivacyAccount
+from relaydp.estimator.scaling import Scale, scale_for
+from relaydp.graph import Graph, from_edges, graph_named
+from relaydp.privacy import Budget
+from relaydp.problem import Problem
+from relaydp.problem.bounds import check_record_norm, scale_records
+from relaydp.problem.loss import CustomLoss
+from relaydp.result import Result
+
+SEED_BITS = 63  # what a JAX key takes from one whole number
+SITE = "site"
+
+
+class RelayEstimator(BaseEstimator):
+    """Simulates a consortium in this process. Subclasses say what the labels are and which loss they have."""
+
+    # the parameters that every estimator has; each subclass's __init__ sets them
+    epsilon: Any
+    delta: Any
+    graph: Any
+    agents: Any
+    bounds: Any
+    record_norm: Any
+    clip: Any
+    l1: Any
+    l2: Any
+    fit_intercept: Any
+    algorithm: Any
+    walk: Any
+    activations: Any
+    account: Any
+    random_state: Any
+    # what `fit` leaves for `predict`
+    n_features_in_: int
+    _scale: Scale
+    _norm: float | None
+    _outputs: int
+
+    def _budget(self) -> Budget | None:
+        """What one fit may cost; None for epsilon=inf and nothing else. Looks at no record."""
+        epsilon, account = self.epsilon, self.account
+        if isinstance(epsilon, bool | np.bool_) or not isinstance(epsilon, Real) or not float(epsilon) > 0:
+            raise PrivacyError(
+                f"epsilon={epsilon!r} arrived; needed a number above 0: 0.1 is strong, 1 usual, 10 weak. Pass "
+                "epsilon=math.inf to fit without privacy."
+            )
+        if account is not None and not isinstance(account, PrivacyAccount):
+            raise PrivacyError(f"account={short(account)} arrived; needed a relaydp.estimator.PrivacyAccount, or None.")
+        if float(epsilon) == math.inf:
+            if account is not None:
+                raise PrivacyError(
+                    "epsilon=inf arrived with an account: a fit without privacy costs more than any budget. Pass a "
+                    "finite epsilon, or account=None."
+                )
+            return None
+        if self.bounds is None:
+            raise PrivacyError(
+                "bounds=None arrived with a finite epsilon; needed bounds=(low, high), two numbers or two lists with "
+                "one number a feature, that are known without the records: what a sensor can show, what a form allows. "
+                "Noise is measured by them, and bounds taken from the records would give their extremes away. Pass "
+                "epsilon=math.inf to fit without privacy."
+            )
+        return Budget(float(epsilon), self.delta)
+
+    def _relay(
+        self,
+        X: np.ndarray,
+        labels: np.ndarray,
+        sites: Any,
+        budget: Budget | None,
+        build: Callable[..., Problem],
+        **options: Any,
+    ) -> None:
+        """Scale, split over the sites, charge the account, and solve. X and labels have been validated."""
+        scale = scale_for("bounds", self.bounds, X.shape[1], self.fit_intercept)
+        norm = check_record_norm(self.record_norm)
+        if norm is None and scale.bounded:
+            norm = math.sqrt(X.shape[1])  # every feature lies in [-1, 1]
+        codes, names = self._sites(sites, len(X))
+        problem = build(
+            Records(scale(X), labels, groups={SITE: codes}, name="X"),
+            agents=SITE,
+            l2=self.l2,
+            l1=self.l1,
+            intercept=bool(self.fit_intercept),
+            record_norm=norm,
+            clip=self.clip,
+            **options,
+        )
+        graph = self._graph(len(names))
+        seed = _seed(self.random_state)
+        asked = {"algorithm": self.algorithm, "budget": budget, "activations": self.activations, "walk": self.walk}
+        if self.account is not None:
+            seed = self._charge(problem, graph, asked, seed)
+        result = solve(
+            problem, graph, **asked, seed=seed, transcript=False, trace=False, reference=False, progress=False
+        )
+        if result.status == "interrupted":  # `solve` keeps the model of the moment; a search over models should end
+            raise KeyboardInterrupt
+        if result.status != "finished":
+            raise InputError(f"the fit {result.status}. {result.message}")
+        assert not isinstance(problem.loss, CustomLoss)
+        self._scale, self._norm, self._outputs = scale, norm, problem.loss.outputs
+        self.sites_ = names
+        self.result_ = _publishable(result)
+        self.ledger_ = result.ledger
+        self.privacy_certificate_ = result.certificate()
+        self.epsilon_ = result.epsilon
+        self.n_iter_ = result.plf
+
+    def _charge(self, problem: Problem, graph: Graph, asked: dict[str, Any], seed: int) -> int:
+        """Draw the fit up, which reads no record and finds every wrong argument, and charge it; the noise's seed.
+
+        Two fits with the same noise would give the difference of their gradients away. So an integer `random_state`
+        stands for one seed a fit: it is mixed with the fit's number in the account.
+        """
+        fixed: dict[str, Any] = dict(steps="tuned", start=0, ratio=None, variant=None, noise=None, mechanism=AUTO)
+        plan = make_plan(problem, graph, **asked, **fixed, key=jax.random.key(0))
+        if plan.ledger is None or not plan.private:
+            raise PrivacyError(f"{self.algorithm} has no mechanism that an account could be charged for.")
+        records = int(problem.split.sizes.sum())
+        number = self.account.charge(plan.ledger, f"{type(self).__name__}, {records} records, {graph.agents} sites")
+        mixed = np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0]
+        return int(mixed >> np.uint64(64 - SEED_BITS))
+
+    def _sites(self, sites: Any, records: int) -> tuple[np.ndarray, np.ndarray]:
+        """Each record's agent, and the agents' names in order."""
+        if sites is None:
+            if isinstance(self.agents, bool) or not isinstance(self.agents, Integral) or self.agents < 2:
+                raise InputError(f"agents={self.agents!r} arrived; needed a whole number, 2 or more, or pass sites=.")
+            names = np.arange(min(int(self.agents), records))
+            return np.sort(np.arange(records) % len(names)), names
+        try:
+            column = column_or_1d(np.asarray(sites))
+            if len(column) != records:
+                raise InputError(f"sites has {len(column)} entries for {records} records; needed one a record.")
+            if any(bool(site is None or site != site) for site in column.tolist()):
+                raise InputError("sites names no site for some record; needed a name or a number for each of them.")
+            names, codes = np.unique(column, return_inverse=True)
+        except TypeError as error:  # names that do not sort, pandas.NA
+            raise InputError(
+                f"sites cannot be sorted ({error}); needed all names or all numbers, none missing."
+            ) from None
+        if len(names) < 2:
+            raise InputError(
+                f"every record is of site {names.tolist()[0]!r}; a relay needs two sites or more. Leave sites out to "
+                "simulate some, or use relaydp.solve_alone."
+            )
+        return codes, names
+
+    def _graph(self, agents: int) -> Graph:
+        graph = self.graph
+        if isinstance(graph, str):
+            return graph_named(graph, agents)
+        if not isinstance(graph, Graph):
+            try:
+                graph = from_edges(graph, agents)
+            except TypeError:
+                raise InputError(
+                    f"graph={short(graph)} arrived; needed a name such as 'ring' or 'grid:2x4', a relaydp.Graph, or a "
+                    "list of edges such as [(0, 1), (1, 2)]."
+                ) from None
+        if graph.agents != agents:
+            raise InputError(
+                f"graph {graph.name} has {graph.agents} agents and there are {agents} sites; needed as many of one as "
+                "of the other. Pass a name such as 'ring', which fits any number."
+            )
+        return graph
+
+    def _parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """The model as slopes (features, outputs) and intercepts (outputs,), which are 0 where it has none."""
+        W, features = self.result_.x.reshape(-1, self._outputs), self.n_features_in_
+        return W[:features], W[features] if len(W) > features else np.zeros(self._outputs)
+
+    def _weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients (outputs, features) and intercepts (outputs,) for features as they were before scaling."""
+        slopes, free = self._parts()
+        coefficients = (slopes / self._scale.half[:, None]).T
+        return coefficients, free - coefficients @ self._scale.centre
+
+    def _scores(self, X: Any) -> np.ndarray:
+        """The model's scores (records, outputs) for X, clipped and scaled as the training records were."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        scaled = scale_records(self._scale(X), None, self._norm)
+        slopes, free = self._parts()
+        return (scaled.X * scaled.shrink[:, None]) @ slopes + free
+
+
+def _publishable(result: Result) -> Result:
+    """The result without the records' checksums and the noise's seed."""
+    problem = {key: part for key, part in result.config["problem"].items() if not key.endswith("_sha256")}
+    asked = {key: part for key, part in result.config["solve"].items() if key != "seed"}
+    return replace(result, config={**result.config, "problem": problem, "solve": asked})
+
+
+def _seed(random_state: Any) -> int:
+    """A whole number for the simulated noise: as given, drawn from a generator, or fresh."""
+    if random_state is None:
+        return secrets.randbits(SEED_BITS)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**SEED_BITS, dtype=np.uint64))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**SEED_BITS, dtype=np.uint64))
+    check_seed(random_state)
+    return int(random_state)

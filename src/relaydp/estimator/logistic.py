@@ -1,0 +1,154 @@
+"""RelayLogisticRegression: classes from records that several sites hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from relaydp import problem
+from relaydp.errors import InputError, short
+from relaydp.estimator.base import RelayEstimator
+
+
+class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
+    """Logistic regression over several sites, private for every record. Two classes or more.
+
+        epsilon       how much one fit may leak of any record; math.inf, and nothing else, fits without privacy
+        delta         the chance that the promise fails; well below 1/(number of records)
+        graph         who passes the baton to whom: a name as in `relaydp run --graph`, a relaydp.Graph, or edges
+        agents        how many equal shares, in row order, where `fit` is told no sites
+        bounds        PUBLIC (low, high) of the features, numbers or one a feature; values outside are clipped. Needed
+                      for privacy: bounds taken from the records would give them away
+        classes       PUBLIC list of the labels there can be; default: those in y, which are then taken to be public
+        record_norm   PUBLIC bound on a record's norm after scaling to [-1, 1]; longer ones are shrunk to it
+        clip          bound on the norm of one record's gradient; default: the most that the bounds allow
+        l1, l2        weights of the 1-norm and of the ridge, on coefficients of scaled features
+        fit_intercept whether to add a constant, which nothing penalises
+        algorithm     a name from relaydp.algorithms()
+        walk          how the baton travels: "tour" visits everybody in turn
+        activations   how often each site acts; default: chosen from public facts, 300 without privacy
+        account       a PrivacyAccount that this fit is charged to
+        random_state  of the SIMULATED noise: an int, a RandomState, a Generator, or None for fresh noise. Whoever knows
+                      the seed knows the noise, so an int is for experiments
+
+    Features are scaled from `bounds` to [-1, 1]. What is minimised is the mean over sites of each site's mean loss,
+    plus (l2/2) ||w||^2 + l1 ||w||_1 on scaled features: for sites of equal size and l1=0 that is
+    sklearn.linear_model.LogisticRegression with C = 1 / (l2 * number of records) on the scaled features.
+
+    After `fit`: coef_ and intercept_ (in the units of X, for records within the bounds), classes_, sites_, epsilon_
+    (what was spent), n_iter_ (activations of a site), privacy_certificate_, ledger_ (None without privacy), result_.
+    None of them holds a record.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 10, size=(2000, 2))
+    >>> y = np.where(X[:, 0] + X[:, 1] > 10, "high", "low")
+    >>> model = RelayLogisticRegression(epsilon=1.0, bounds=(0, 10), random_state=0).fit(X, y)
+    >>> round(model.epsilon_, 6), model.predict([[9, 9], [1, 1]]).tolist()
+    (1.0, ['high', 'low'])
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        graph: Any = "ring",
+        agents: int = 8,
+        bounds: Any = None,
+        classes: Any = None,
+        record_norm: float | None = None,
+        clip: float | None = None,
+        l1: float = 0.0,
+        l2: float = 1e-2,
+        fit_intercept: bool = True,
+        algorithm: str = "recal",
+        walk: str = "tour",
+        activations: int | None = None,
+        account: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.graph = graph
+        self.agents = agents
+        self.bounds = bounds
+        self.classes = classes
+        self.record_norm = record_norm
+        self.clip = clip
+        self.l1 = l1
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.algorithm = algorithm
+        self.walk = walk
+        self.activations = activations
+        self.account = account
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sites: Any = None) -> RelayLogisticRegression:
+        """Train on records X (records, features) with labels y; `sites` says whose each record is.
+
+        Agents are the sites in sorted order. The account, if there is one, is charged before a record is used.
+        """
+        budget = self._budget()
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(y)
+        found, codes = np.unique(y, return_inverse=True)
+        classes = found if self.classes is None else _public_classes(self.classes)
+        place = {label: code for code, label in enumerate(classes.tolist())}
+        odd = [label for label in found.tolist() if label not in place]
+        if odd:
+            raise InputError(
+                f"label {odd[0]!r} is none of classes={short(classes.tolist())}; list every class there is."
+            )
+        if len(classes) < 2:
+            raise InputError(
+                f"y holds one class, {found.tolist()[0]!r}; needed two or more. Pass classes= with all there can be."
+            )
+        labels = np.array([place[label] for label in found.tolist()])[codes]
+        build = problem.logistic if len(classes) == 2 else problem.softmax
+        self.classes_ = classes
+        self._relay(X, labels, sites, budget, build, classes=range(len(classes)))
+        self.coef_, self.intercept_ = self._weights()
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores: (records,) for two classes, above 0 for the second; (records, classes) for more."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of each record. Values outside the bounds are clipped, as they were in training."""
+        scores = self._scores(X)
+        codes = (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        return self.classes_[codes]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Each class's probability, (records, classes), in the order of classes_."""
+        scores = self._scores(X)
+        return np.hstack([expit(-scores), expit(scores)]) if scores.shape[1] == 1 else softmax(scores, axis=1)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of `predict_proba`, without underflow."""
+        scores = self._scores(X)
+        if scores.shape[1] == 1:
+            return np.hstack([log_expit(-scores), log_expit(scores)])
+        return log_softmax(scores, axis=1)
+
+
+def _public_classes(given: Any) -> np.ndarray:
+    """The classes in sorted order, if they are some."""
+    listed = [] if isinstance(given, str) or not np.iterable(given) else list(given)
+    try:
+        classes = np.unique(np.asarray(listed))
+    except TypeError:  # texts and numbers, say
+        classes = np.empty(0)
+    if len(classes) < 2 or len(classes) != len(listed) or {type(v) for v in listed} >= {str, int}:
+        raise InputError(
+            f"classes={short(given)} arrived; needed two or more different labels, all texts or all numbers."
+        )
+    return classes
