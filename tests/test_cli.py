@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from relaydp import engine
-from relaydp.cli.config import Config, build, line_of, parse_toml, read_config
 from relaydp.cli.main import app
 from relaydp.errors import InputError
+from relaydp.settings.config import Config, build, line_of, parse_toml, read_config
 
 HERE = Path(__file__).resolve().parent
-COMMANDS = ("demo", "run", "compare", "plan", "audit", "attack", "show", "rerun", "ledger", "data")
+COMMANDS = ("demo", "doctor", "run", "compare", "plan", "audit", "attack", "show", "rerun", "ledger", "data")
 KEYS = (
     "algorithm mechanism agents graph walk plf activations messages vectors epsilon epsilon_paper delta rho "
     "relative_error accuracy status seconds"
@@ -72,7 +72,7 @@ def test_help_is_a_map():
     result = call("--help")
     assert result.exit_code == 0
     for name in COMMANDS:
-        assert f"relaydp {name}" in result.stdout, name
+        assert f"\u2502 {name} " in result.stdout, name
 
 
 @pytest.mark.parametrize("words", [(name,) for name in COMMANDS] + [("data", n) for n in ("list", "info", "fetch")])
@@ -310,7 +310,7 @@ BAD = {
     "gap in the data": ({"visits.csv": SIX_ROWS.replace("0.9", "")}, [*CSV, "--drop", "ward"], ["'dose'", "row 2"]),
     "text in the data": ({}, CSV, ["'ward'", "'north'", "drop"]),
     "one class": ({"visits.csv": SIX_ROWS.replace(",0\n", ",1\n")}, [*CSV, "--drop", "ward"], ["one class"]),
-    "missing bounds": ({}, [*CSV, "--drop", "ward", "--epsilon", 1], ["record_norm"]),
+    "missing bounds": ({}, [*CSV, "--drop", "ward", "--epsilon", 1], ["--record-norm=NUMBER", "--ranges=LOW,HIGH"]),
     "fitted bounds": ({}, [*CSV, "--drop", "ward", "--epsilon", 1, "--ranges", "fit"], ["fit"]),
     "epsilon 0": ({}, [*BC, "--epsilon", 0], ["--epsilon", "above 0"]),
     "epsilon below 0": ({}, [*BC, "--epsilon", "-1"], ["--epsilon", "above 0"]),

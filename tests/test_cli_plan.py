@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import relaydp as rd
-from relaydp.cli.config import build, read_config
 from relaydp.cli.main import app
-from relaydp.cli.values import MECHANISMS, VARIANTS, as_limits, as_sizes
 from relaydp.errors import InputError
+from relaydp.settings.config import build, read_config
+from relaydp.settings.values import MECHANISMS, VARIANTS, as_limits, as_sizes
 
 # Small, with one candidate: what these tests are about does not depend on tuning.
 QUICK = ["--walk", "cyclic", "--activations", 3, "--steps", "paper"]

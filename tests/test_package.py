@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "relaydp"
 
 # Each room may import those before it and no other; `result` is one file. A room's own modules are free.
-ORDER = "errors lines prox graph privacy data problem algorithm certificate result".split()
-ORDER += "engine attack auditing report paper runtime cli".split()
+ORDER = "errors folders lines prox graph privacy data problem algorithm certificate result".split()
+ORDER += "engine estimator attack auditing report paper settings runtime cluster cli".split()
 SIDE = {
     **{name: {"errors"} for name in ("lines", "prox", "graph", "privacy", "data")},
     # an attack sees messages and public facts: neither the engine that made them nor anybody's records

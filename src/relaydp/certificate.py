@@ -30,6 +30,7 @@ ASSUMED = [
 ]
 NOT_PROTECTED = [
     "Objective, relative error, accuracy, trace and reference of the result: measured on raw records, without noise.",
+    "config.json of a result folder: a checksum of the records, which confirms a guess, and a simulation's seed.",
     "Choices made by looking at several results: each run costs its own epsilon, and they add up.",
     "Facts that hold whether or not a record is in the data, such as what the model says about people in general.",
     "Other uses of the same records outside this run.",

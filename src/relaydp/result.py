@@ -20,8 +20,6 @@ import json
 import math
 import os
 import platform
-import shutil
-import tempfile
 from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -35,6 +33,7 @@ import numpy as np
 
 from relaydp.certificate import make_certificate, plain
 from relaydp.errors import InputError
+from relaydp.folders import new_folder
 from relaydp.privacy import SOUND, Budget, Ledger
 from relaydp.problem import Reference
 
@@ -205,22 +204,9 @@ class Result:
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Write the result folder; all of it or nothing."""
-        target = Path(folder)
-        if target.exists() and not overwrite:
-            raise InputError(f"{target} exists already; choose another folder, or pass overwrite=True.")
-        is_empty = target.is_dir() and not any(target.iterdir())
-        if target.exists() and not is_empty and not (target / "config.json").is_file():
-            raise InputError(f"{target} is no result folder, so it is not overwritten; choose another folder.")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-        try:
+        with new_folder(Path(folder), "config.json", overwrite) as work:
             self._write(work)
-            if target.exists():
-                shutil.rmtree(target)
-            work.rename(target)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-        return target
+        return Path(folder)
 
     def _write(self, folder: Path) -> None:
         _dump(folder / "config.json", self.config)

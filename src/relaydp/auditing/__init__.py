@@ -5,7 +5,17 @@ campaign   what does an eavesdropper make of a run's messages?     -> records, b
 """
 
 from relaydp.auditing.audit import AuditReport, Bound, audit
-from relaydp.auditing.campaign import Campaign, Row, Target, campaign, few, fresh_runs, saved_run
+from relaydp.auditing.campaign import (
+    Campaign,
+    Row,
+    SavedAttack,
+    Target,
+    campaign,
+    few,
+    fresh_runs,
+    load_attack,
+    saved_run,
+)
 from relaydp.auditing.canary import CANARIES
 
 __all__ = [
@@ -14,10 +24,12 @@ __all__ = [
     "Bound",
     "Campaign",
     "Row",
+    "SavedAttack",
     "Target",
     "audit",
     "campaign",
     "few",
     "fresh_runs",
+    "load_attack",
     "saved_run",
 ]

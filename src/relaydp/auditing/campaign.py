@@ -2,6 +2,7 @@
 
     fresh_runs(problem)  or  saved_run(folder)   ->  targets: runs, and the channels each is read through
     campaign(targets, methods)                   ->  rows: one a run, channel and method, with its marks
+    Campaign.save(folder), load_attack(folder)       the rows and the images, which are records: keep them as records
 
 Attacks get messages and public facts. The records are the target's `truth`: they go to the scorer, after an attack has
 answered.
@@ -9,11 +10,13 @@ answered.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -26,10 +29,11 @@ from relaydp.data import Records
 from relaydp.engine import solve
 from relaydp.engine.rerun import find_records
 from relaydp.errors import InputError, RelayError, choose
+from relaydp.folders import new_folder
 from relaydp.graph import ring
 from relaydp.privacy import Budget
 from relaydp.problem import Problem, build_again
-from relaydp.result import Result, load_result
+from relaydp.result import Result, load_result, versions
 
 ACTIVATIONS = 5
 BUDGETS = (Budget(12.0, 1e-5), Budget(1.0, 1e-5))
@@ -44,6 +48,14 @@ IMAGES = {
     "fashion": ((28, 28, 1), False),
     "cifar10": ((32, 32, 3), True),
 }
+
+FILE, PICTURES, WARNING = "attack.json", "images.npz", "CONTAINS-RECORDS.txt"
+VERSION = 1
+CONTAINS = (
+    "This folder holds training records, or what an attack made out of them. Keep it as you keep the records: no "
+    "epsilon covers it."
+)
+NO_RECORDS = "This folder holds an attack's scores and no records. The scores were measured against the records."
 
 Report = Callable[[str, int, int], None]  # (what is being done, done, in all)
 
@@ -282,6 +294,53 @@ class Campaign:
             for row in self.rows
             if row.curve
         }
+
+    def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Path:
+        """Write the folder that `load_attack` reads; all of it or nothing. Images are records, and a file says so."""
+        shown = self.images() if self.rows[0].target.about.is_image else []
+        contains = CONTAINS if shown else NO_RECORDS
+        head = {"attack": "relaydp", "version": VERSION, "contains": contains}
+        content = {**head, "title": self.title, **self.summary(), "versions": versions()}
+        with new_folder(Path(folder), FILE, overwrite) as work:
+            (work / FILE).write_text(json.dumps(content, allow_nan=False) + "\n")
+            if shown:
+                arrays: dict[str, Any] = {f"images_{k}": images for k, (_, images) in enumerate(shown)}
+                arrays["labels"] = np.array([label for label, _ in shown])
+                np.savez(work / PICTURES, allow_pickle=False, **arrays)
+                (work / WARNING).write_text(CONTAINS + "\n")
+        return Path(folder)
+
+
+@dataclass(frozen=True, eq=False)
+class SavedAttack:
+    """A campaign as it was kept: what `Campaign.summary` and `Campaign.images` gave."""
+
+    title: str
+    contains: str  # one sentence: whether records are in it
+    summary: dict[str, Any]
+    images: list[tuple[str, np.ndarray]]
+    versions: dict[str, str]
+
+
+def load_attack(folder: str | os.PathLike[str]) -> SavedAttack:
+    """Read back what `relaydp attack --out` or `Campaign.save` wrote."""
+    path = Path(folder)
+    try:
+        saved = json.loads((path / FILE).read_text())
+        if saved["attack"] != "relaydp" or saved["version"] != VERSION:
+            raise ValueError(f"version {saved['version']!r} of {saved['attack']!r}, not {VERSION} of 'relaydp'")
+        images: list[tuple[str, np.ndarray]] = []
+        if (path / PICTURES).exists():
+            with np.load(path / PICTURES) as arrays:
+                images = [(str(label), arrays[f"images_{k}"]) for k, label in enumerate(arrays["labels"])]
+        head = ("attack", "version", "contains", "title", "versions")
+        summary = {name: value for name, value in saved.items() if name not in head}
+        summary["rows"] = [dict(row) for row in summary["rows"]]
+        return SavedAttack(saved["title"], saved["contains"], summary, images, dict(saved["versions"]))
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} is not an attack we can read ({error}); needed a folder written by `relaydp attack --out`."
+        ) from error
 
 
 def campaign(

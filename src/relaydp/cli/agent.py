@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relaydp.cli.run import print_json
+from relaydp.cli.options import OUTPUT, AsJson, Overwrite, example, print_json
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
-    from relaydp.runtime.brief import Settings
     from relaydp.runtime.journal import Journal
 
-app = typer.Typer(no_args_is_help=True, help="Take part in a consortium: one agent a party, no server.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Take part in a consortium: one agent a party, no server.",
+    epilog=example(
+        "relaydp agent keygen north --name north",
+        "relaydp agent serve north-sea.toml --home north --data visits.csv --max-epsilon 1",
+        "relaydp agent status --home north",
+    ),
+)
 
 Home = Annotated[Path, typer.Option(help="The party's folder: key, certificate, journals.", metavar="FOLDER")]
 File = Annotated[Path, typer.Argument(metavar="CONSORTIUM.toml", help="The file that all parties agreed on.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Data = Annotated[Path, typer.Option(help="This party's records: CSV, TSV, Parquet, LIBSVM or NPZ. They never leave.")]
 MaxEpsilon = Annotated[
     float,
@@ -65,12 +72,6 @@ def keygen(
     typer.echo("Send the certificate to whoever writes the consortium file, and read the fingerprint to them by phone.")
 
 
-def _settings(**given: Any) -> Settings:
-    from relaydp.runtime.brief import Settings
-
-    return Settings(**given)
-
-
 @app.command()
 def serve(
     consortium: File,
@@ -90,9 +91,10 @@ def serve(
 
     It logs JSON lines to stderr. Ctrl-C or SIGTERM stop it with nothing lost. Exit code 2: an operator has to look.
     """
+    from relaydp.runtime.brief import Settings
     from relaydp.runtime.serve import serve as run
 
-    settings = _settings(
+    settings = Settings(
         home=home,
         consortium=consortium,
         data=data,
@@ -109,17 +111,8 @@ def serve(
 
 
 @app.command()
-def resume(
-    consortium: File,
-    home: Home,
-    data: Data,
-    max_epsilon: MaxEpsilon,
-    listen: Listen = None,
-    status_port: StatusPort = 0,
-    mark: Mark = None,
-    linger: Linger = 60.0,
-    development_seed: DevelopmentSeed = None,
-) -> None:
+@wraps(serve, assigned=("__annotations__",))  # its flags are serve's; name and help are its own
+def resume(**flags: Any) -> None:
     """Like serve, after a look at the journal: refuses to begin anew, and a journal whose pages or sums do not hold.
 
     \b
@@ -129,9 +122,9 @@ def resume(
     from relaydp.runtime.places import journal_folder
     from relaydp.runtime.serve import inspect
 
-    found = inspect(journal_folder(home, read_consortium(consortium).identity))
+    found = inspect(journal_folder(flags["home"], read_consortium(flags["consortium"]).identity))
     typer.echo(f"journal whole: {found['releases']} releases, rho {found['rho']:.6g}, {found['waiting']}", err=True)
-    serve(consortium, home, data, max_epsilon, listen, status_port, mark, linger, development_seed)
+    serve(**flags)
 
 
 @app.command()
@@ -160,7 +153,10 @@ def status(home: Home, json_: AsJson = False) -> None:
 @app.command()
 def export(
     home: Home,
-    out: Annotated[Path, typer.Option(help="A new folder for the copy.")],
+    out: Annotated[
+        Path, typer.Option(help="Keep the copy in this new folder.", metavar="FOLDER", rich_help_panel=OUTPUT)
+    ],
+    json_: AsJson = False,
 ) -> None:
     """Copy the results of finished runs: model, ledger, certificate, transcript. No key, no private state.
 
@@ -176,15 +172,23 @@ def export(
     if not done:
         raise InputError(f"{home} holds no finished run. See `relaydp agent status --home {home}`.")
     if out.exists():
-        raise InputError(f"{out} exists already; choose another folder.")
+        raise InputError(f"--out {out} exists already; choose another folder.")
     out.mkdir(parents=True)
-    for folder in done:
-        shutil.copytree(folder, out / folder.parent.name)
-        typer.echo(str(out / folder.parent.name))
+    copies = [str(shutil.copytree(folder, out / folder.parent.name)) for folder in done]
+    if json_:
+        print_json({"results": copies})
+        return
+    typer.echo("\n".join(copies))
 
 
 reroute = typer.Typer(
-    no_args_is_help=True, help="Give up a party that never comes back: an order that all the others sign."
+    no_args_is_help=True,
+    help="Give up a party that never comes back: an order that all the others sign.",
+    epilog=example(
+        "relaydp agent reroute order north-sea.toml --home north --out lost-south.json",
+        "relaydp agent reroute sign north-sea.toml lost-south.json --home east",
+        "relaydp agent reroute apply north-sea.toml lost-south.json --home east",
+    ),
 )
 app.add_typer(reroute, name="reroute")
 OrderFile = Annotated[Path, typer.Argument(metavar="ORDER.json", help="The rerouting order.")]
@@ -205,7 +209,16 @@ def _journal(consortium: Any, home: Path) -> tuple[Any, Journal]:
 
 
 @reroute.command("order")
-def reroute_order(consortium: File, home: Home, out: Annotated[Path, typer.Option(help="The order's file.")]) -> None:
+def reroute_order(
+    consortium: File,
+    home: Home,
+    out: Annotated[
+        Path,
+        typer.Option(help="Write the order to this new file.", metavar="ORDER.json", rich_help_panel=OUTPUT),
+    ],
+    overwrite: Overwrite = False,
+    json_: AsJson = False,
+) -> None:
     """Draw up the order, at the party whose baton is stuck (its agent stopped), and sign it.
 
     \b
@@ -214,6 +227,8 @@ def reroute_order(consortium: File, home: Home, out: Annotated[Path, typer.Optio
     from relaydp.runtime.consortium import read_consortium
     from relaydp.runtime.reroute import new_order, sign_order, write_order
 
+    if out.exists() and not overwrite:
+        raise InputError(f"--out {out} exists already; choose another file, or pass --overwrite to replace it.")
     agreed = read_consortium(consortium)
     identity, journal = _journal(agreed, home)
     try:
@@ -221,12 +236,19 @@ def reroute_order(consortium: File, home: Home, out: Annotated[Path, typer.Optio
     finally:
         journal.close()
     write_order(out, order)
+    if json_:
+        print_json({"order": str(out), "lost": order.lost, "epoch": order.epoch, "signed": sorted(order.signatures)})
+        return
     typer.echo(f"{order.lost} is given up from epoch {order.epoch} on, once all others have signed {out}.")
 
 
 @reroute.command("sign")
-def reroute_sign(consortium: File, order: OrderFile, home: Home) -> None:
-    """Sign the order, if this party's journal agrees that the baton is lost."""
+def reroute_sign(consortium: File, order: OrderFile, home: Home, json_: AsJson = False) -> None:
+    """Sign the order, if this party's journal agrees that the baton is lost.
+
+    \b
+    relaydp agent reroute sign north-sea.toml lost-south.json --home east
+    """
     from relaydp.runtime.consortium import read_consortium
     from relaydp.runtime.reroute import read_order, sign_order, write_order
 
@@ -238,12 +260,19 @@ def reroute_sign(consortium: File, order: OrderFile, home: Home) -> None:
         journal.close()
     write_order(order, signed)
     missing = [party.name for party in agreed.parties if party.name not in (*signed.signatures, signed.lost)]
+    if json_:
+        print_json({"order": str(order), "signed": sorted(signed.signatures), "missing": missing})
+        return
     typer.echo(f"signed; still missing: {', '.join(missing) or 'nobody'}.")
 
 
 @reroute.command("apply")
-def reroute_apply(consortium: File, order: OrderFile, home: Home) -> None:
-    """Begin the new epoch here, with everybody's signatures; then start the agent again."""
+def reroute_apply(consortium: File, order: OrderFile, home: Home, json_: AsJson = False) -> None:
+    """Begin the new epoch here, with everybody's signatures; then start the agent again.
+
+    \b
+    relaydp agent reroute apply north-sea.toml lost-south.json --home east
+    """
     from relaydp.runtime.consortium import read_consortium
     from relaydp.runtime.reroute import apply_order, read_order
 
@@ -253,4 +282,7 @@ def reroute_apply(consortium: File, order: OrderFile, home: Home) -> None:
         receiver = apply_order(read_order(order), agreed, journal)
     finally:
         journal.close()
+    if json_:
+        print_json({"order": str(order), "receiver": receiver})
+        return
     typer.echo("applied." + (f" The baton will go to {receiver}." if receiver else "") + " Start the agent again.")

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relaydp.cli.run import DATA, OUTPUT, PRIVACY, PROBLEM, RUN, AsJson, Quiet, flag, print_json
+from relaydp.cli.compare import check_saved
+from relaydp.cli.options import DATA, OUTPUT, PRIVACY, PROBLEM, RUN, AsJson, Overwrite, Quiet, flag, print_json
+from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError, choose
 
 if TYPE_CHECKING:
@@ -60,6 +62,11 @@ def attack(
     curve: Annotated[
         Path | None, flag(OUTPUT, "Draw a search's error over its iterations into this file.", "FILE")
     ] = None,
+    out: Annotated[
+        Path | None,
+        flag(OUTPUT, "Keep scores and images, which are training records, in this new folder.", "FOLDER"),
+    ] = None,
+    overwrite: Overwrite = False,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -70,6 +77,7 @@ def attack(
     relaydp attack --data digits --records 10 --method closed-form,dlg
     relaydp attack --data ijcnn1 --intercept --method dlg --curve ijcnn1.png
     relaydp attack results/first
+    relaydp attack --out attacked
 
     Fresh runs: RECAL without noise; the published DP-RECAL at the smallest epsilon, read through u and through x; the
     sound DP-RECAL at each epsilon. The attacks see messages and public facts; records only score them.
@@ -83,6 +91,7 @@ def attack(
     if folder is not None and given:
         first = "--" + next(iter(given)).replace("_", "-")
         raise InputError(f"{first} arrived with the folder {folder}, whose run is over; leave it out, or the folder.")
+    check_saved(out, overwrite, "attack.json")
     methods = _names("method", method, _methods())
     for file in (figure, curve):
         _check_figure(file)
@@ -92,7 +101,6 @@ def attack(
             raise InputError(f"{name} {value} arrived with --method {method}, which does not search; add dlg.")
 
     from relaydp.auditing import campaign, saved_run
-    from relaydp.cli.compare import step_bar
     from relaydp.report import draw_attack, draw_search
 
     with step_bar(quiet or json_) as report:
@@ -106,10 +114,12 @@ def attack(
         if not (curves := found.curves()):
             raise InputError(f"--curve {curve} needs the true records to compare with; pass --data.")
         draw_search(curve, curves)
+    if out is not None:
+        found.save(out, overwrite=overwrite)
     if json_:
         print_json(found.summary())
     elif not quiet:
-        print_rows(found, figure, curve)
+        print_rows(found, figure, curve, out)
 
 
 # ---------------------------------------------------------------- what was asked
@@ -152,9 +162,9 @@ def _fresh(data: str | None, seed: int, given: dict[str, Any], report: Any) -> l
 def _problem(data: str, given: dict[str, Any]) -> Problem:
     """A few records of the data set, one an agent."""
     from relaydp.auditing import few
-    from relaydp.cli.config import Config, loss_for
-    from relaydp.cli.values import loss_functions
     from relaydp.data import load_data
+    from relaydp.settings.config import Config, loss_for
+    from relaydp.settings.values import loss_functions
 
     everything, count = load_data(data), given.get("records", RECORDS)
     if not 2 <= count <= len(everything):
@@ -170,13 +180,13 @@ def _problem(data: str, given: dict[str, Any]) -> Problem:
 # ---------------------------------------------------------------- shown
 
 
-def print_rows(found: Campaign, figure: Path | None, curve: Path | None) -> None:
+def print_rows(found: Campaign, figure: Path | None, curve: Path | None, out: Path | None = None) -> None:
     """The table, then what the attacks themselves could tell."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from relaydp.auditing.campaign import RECOVERED
+    from relaydp.auditing.campaign import CONTAINS, RECOVERED
 
     rows = found.rows
     console = Console(highlight=False)
@@ -207,6 +217,10 @@ def print_rows(found: Campaign, figure: Path | None, curve: Path | None) -> None
     for file in (figure, curve):
         if file is not None:
             console.print(f"Figure: {file}")
+    if out is not None:
+        console.print(f"Saved in: {out}")
+        if found.rows[0].target.about.is_image:
+            console.print(Text(CONTAINS))
 
 
 def _cell(value: float | None, form: str) -> str:

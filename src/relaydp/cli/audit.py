@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from relaydp.cli.run import GRAPH, PRIVACY, RUN, AsJson, Quiet, flag, print_json
+from relaydp.cli import choices
+from relaydp.cli.choices import among
+from relaydp.cli.options import GRAPH, PRIVACY, RUN, AsJson, Quiet, flag, print_json
+from relaydp.cli.progress import step_bar
 
 if TYPE_CHECKING:
     from relaydp.auditing import AuditReport
@@ -16,24 +19,36 @@ RUNS = 200_000
 
 
 def audit(
-    algorithm: Annotated[str, typer.Option(help="Whose claim.", metavar="NAME", rich_help_panel=RUN)] = "recal",
+    algorithm: Annotated[
+        str, flag(RUN, "Whose claim; default recal.", "NAME", complete=among(choices.ALGORITHMS))
+    ] = "recal",
     mechanism: Annotated[
         str,
-        typer.Option(
-            help="gradient or objective (sound), or published (the paper's).", metavar="NAME", rich_help_panel=PRIVACY
+        flag(
+            PRIVACY,
+            "gradient or objective (sound), or published (the paper's); default gradient.",
+            "NAME",
+            complete=among(choices.MECHANISMS[:3]),
         ),
     ] = "gradient",
     epsilon: Annotated[float, typer.Option(help="The claim to put to the test.", rich_help_panel=PRIVACY)] = 1.0,
     delta: Annotated[float, typer.Option(help="Its delta.", rich_help_panel=PRIVACY)] = 1e-5,
     variant: Annotated[
-        str | None, flag(PRIVACY, "Of published: for recal memoryless, carried or replace.", "NAME")
+        str | None,
+        flag(
+            PRIVACY,
+            "Of published: for recal memoryless, carried or replace.",
+            "NAME",
+            complete=among(choices.VARIANTS),
+        ),
     ] = None,
     canary: Annotated[
         str,
-        typer.Option(
-            help="What differs: worst (all that one record can do), mislabelled or stranger (ordinary records).",
-            metavar="NAME",
-            rich_help_panel=RUN,
+        flag(
+            RUN,
+            "What differs: worst (all that one record can do; the default), mislabelled or stranger (ordinary ones).",
+            "NAME",
+            complete=among(choices.CANARIES),
         ),
     ] = "worst",
     runs: Annotated[int, typer.Option(help="In all, half with either record.", rich_help_panel=RUN)] = RUNS,
@@ -57,22 +72,23 @@ def audit(
       1    refuted: the bound is above the claim, at the stated confidence
       2    something to put right: nothing ran
     """
-    from relaydp.auditing import audit as attack
-    from relaydp.privacy import Budget
+    with step_bar(quiet or json_, "getting ready") as tell:
+        from relaydp.auditing import audit as attack
+        from relaydp.privacy import Budget
 
-    report = attack(
-        algorithm,
-        mechanism,
-        Budget(epsilon, delta),
-        agents=agents,
-        runs=runs,
-        activations=activations,
-        canary=canary,
-        confidence=confidence,
-        seed=seed,
-        variant=variant,
-        progress=False if quiet or json_ else None,
-    )
+        report = attack(
+            algorithm,
+            mechanism,
+            Budget(epsilon, delta),
+            agents=agents,
+            runs=runs,
+            activations=activations,
+            canary=canary,
+            confidence=confidence,
+            seed=seed,
+            variant=variant,
+            progress=tell.hops(f"{runs} runs of {algorithm}"),
+        )
     if json_:
         print_json(report.summary())
     elif not quiet:

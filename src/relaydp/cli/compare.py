@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relaydp.cli.run import DATA, GRAPH, OUTPUT, PRIVACY, PROBLEM, RUN, AsJson, Quiet, flag, print_json
+from relaydp.cli.options import DATA, GRAPH, OUTPUT, PRIVACY, PROBLEM, RUN, AsJson, Overwrite, Quiet, flag, print_json
+from relaydp.cli.progress import step_bar
+from relaydp.cli.run import check_out
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,6 +47,10 @@ def compare(
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, run at once.", rich_help_panel=RUN)] = 16,
     figure: Annotated[Path | None, flag(OUTPUT, "Draw the curves into this file (.png, .svg, .pdf).", "FILE")] = None,
+    out: Annotated[
+        Path | None, flag(OUTPUT, "Keep the table and the curves in this new folder, for `relaydp report`.", "FOLDER")
+    ] = None,
+    overwrite: Overwrite = False,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -54,11 +60,13 @@ def compare(
     relaydp compare --data digits --epsilon 1
     relaydp compare --algorithms recal,nids,pg-extra --graph star --activations 300
     relaydp compare examples/run.toml --figure compare.png
+    relaydp compare --epsilon 1 --out compared
 
     Steps are tuned by one rule for all, from public facts. An algorithm that cannot run as asked says why.
     """
-    from relaydp.cli.config import FLAGS, build, read_config
+    from relaydp.settings.config import FLAGS, build, read_config
 
+    check_saved(out, overwrite, "comparison.json")
     if seeds < 1:
         raise InputError(f"--seeds {seeds} arrived; needed at least 1.")
     given = {name: value for name, value in ctx.params.items() if name in FLAGS and value not in (None, [], ())}
@@ -76,45 +84,34 @@ def compare(
         found = run_all(
             problem, network, names, seeds=range(seeds), activations=asked["activations"], progress=report, **options
         )
+    if all(row["status"] == "refused" for row in found.rows):
+        raise InputError(f"no algorithm can run as asked. {found.rows[0]['algorithm']}: {found.rows[0]['note']}")
     if figure is not None:
         from relaydp.report import draw_comparison
 
         draw_comparison(figure, found, f"{problem.data.name}, {problem.loss.name}, {network.name}")
+    if out is not None:
+        found.save(out, overwrite=overwrite)
     if json_:
         print_json({"data": problem.data.name, "graph": network.name, "seeds": seeds, **found.summary()})
     elif not quiet:
-        print_comparison(found, figure)
+        print_comparison(found, figure, out)
 
 
-class step_bar:
-    """Which algorithm is running, on a terminal."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-
-    def __enter__(self) -> Any:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        console = Console(stderr=True)
-        self.bar = Progress(
-            TextColumn("{task.description:24}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=self.quiet or not console.is_terminal,
-        )
-        self.bar.start()
-        task = self.bar.add_task("", total=None)
-        return lambda name, done, total: self.bar.update(task, description=name, completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+def check_saved(folder: Path | None, overwrite: bool, mark: str) -> None:
+    """Refuse an --out before anything runs. --overwrite removes the folder: only one with the file `mark`, or nothing,
+    in it may go."""
+    if folder is None:
+        if overwrite:
+            raise InputError("--overwrite arrived without --out; needed the folder to replace. Add --out FOLDER.")
+        return
+    if not (overwrite and folder.exists()):
+        check_out(folder, overwrite=False)
+    elif not folder.is_dir() or (not (folder / mark).is_file() and any(folder.iterdir())):
+        raise InputError(f"--out {folder} has no {mark} in it, so --overwrite leaves it alone; choose another.")
 
 
-def print_comparison(found: Comparison, figure: Path | None) -> None:
+def print_comparison(found: Comparison, figure: Path | None, out: Path | None = None) -> None:
     """The table, best first, then why some are missing."""
     from rich.console import Console
     from rich.table import Table
@@ -142,6 +139,8 @@ def print_comparison(found: Comparison, figure: Path | None) -> None:
         console.print(Text(f"{', '.join(names)}: {note}"))
     if figure is not None:
         console.print(f"Figure: {figure}")
+    if out is not None:
+        console.print(f"Saved in: {out}")
 
 
 def _number(value: float | None, form: str) -> str:

@@ -8,22 +8,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relaydp.cli import choices
+from relaydp.cli.choices import among
 from relaydp.cli.ledger import _print_table
-from relaydp.cli.run import DATA, GRAPH, OUTPUT, PRIVACY, PROBLEM, RUN, AsJson, flag, print_json
+from relaydp.cli.options import (
+    DATA,
+    GRAPH,
+    OUTPUT,
+    PRIVACY,
+    PROBLEM,
+    RUN,
+    AsJson,
+    Overwrite,
+    Quiet,
+    example,
+    flag,
+    print_json,
+)
+from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError, choose
 
 if TYPE_CHECKING:
     from relaydp.engine.plan import Plan
     from relaydp.runtime.consortium import Consortium
 
-app = typer.Typer(no_args_is_help=True, help="The file that all parties of a network run agree on.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The file that all parties of a network run agree on.",
+    epilog=example(
+        "relaydp consortium demo",
+        "relaydp consortium plan north-sea.toml",
+        "relaydp consortium check north-sea.toml",
+    ),
+)
 
 # A random walk crosses most networks of n parties within n^2 hops; ten times that is no accident.
 PATIENCE = 10
 PARTIES = "Parties"
 
 File = Annotated[Path, typer.Argument(metavar="CONSORTIUM.toml", help="The consortium file.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.", rich_help_panel=OUTPUT)]
 
 
 @app.command()
@@ -36,11 +59,23 @@ def new(
     delta: Annotated[float, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = 1e-5,
     name: Annotated[str | None, flag(PARTIES, "Of the consortium; default: the file's name.", "NAME")] = None,
     graph: Annotated[
-        str | None, flag(GRAPH, "ring, complete, path or star (round the first party); default ring.", "NAME")
+        str | None,
+        flag(
+            GRAPH,
+            "ring, complete, path or star (round the first party); default ring.",
+            "NAME",
+            complete=among(choices.PLAIN_GRAPHS),
+        ),
     ] = None,
     edges: Annotated[str | None, flag(GRAPH, "Who talks to whom, instead: north-south,south-east.", "A-B,B-C")] = None,
     walk: Annotated[
-        str | None, flag(GRAPH, "Of a relay: random, nonbacktracking, cyclic or tour; default tour.", "NAME")
+        str | None,
+        flag(
+            GRAPH,
+            "Of a relay: random, nonbacktracking, cyclic or tour; default tour.",
+            "NAME",
+            complete=among(choices.WALKS),
+        ),
     ] = None,
     walk_seed: Annotated[int, flag(GRAPH, "Of random walks; public. Default 0.")] = 0,
     start: Annotated[str | None, flag(GRAPH, "The party that starts; default: the first.", "NAME")] = None,
@@ -51,9 +86,15 @@ def new(
     drop: Annotated[list[str] | None, flag(DATA, "A column of that table to leave out; repeatable.", "COLUMN")] = None,
     features: Annotated[int | None, flag(DATA, "Number of features, for files without names.")] = None,
     label: Annotated[str | None, flag(DATA, "The label's column.", "COLUMN")] = None,
-    loss: Annotated[str, flag(PROBLEM, "logistic, softmax, least-squares or huber; default logistic.", "NAME")] = (
-        "logistic"
-    ),
+    loss: Annotated[
+        str,
+        flag(
+            PROBLEM,
+            "logistic, softmax, least-squares or huber; default logistic.",
+            "NAME",
+            complete=among(choices.LOSSES),
+        ),
+    ] = "logistic",
     classes: Annotated[str | None, flag(PROBLEM, "Every label there may be, such as 0,1 or no,yes.", "A,B")] = None,
     l1: Annotated[float, flag(PROBLEM, "Weight of the 1-norm; default 0.")] = 0.0,
     l2: Annotated[float, flag(PROBLEM, "Weight of the ridge; default 0.01.")] = 1e-2,
@@ -65,7 +106,9 @@ def new(
     clip: Annotated[float | None, flag(PROBLEM, "Bound on one record's gradient.")] = None,
     label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
     threshold: Annotated[float | None, flag(PROBLEM, "Where huber turns into a line; default 1.")] = None,
-    algorithm: Annotated[str, flag(RUN, "recal, nids, ...; default recal.", "NAME")] = "recal",
+    algorithm: Annotated[
+        str, flag(RUN, "recal, nids, ...; default recal.", "NAME", complete=among(choices.NETWORK_ALGORITHMS))
+    ] = "recal",
     patience: Annotated[
         int | None, flag(RUN, "Hops without an activation before a relay gives up; default 10 parties^2.")
     ] = None,
@@ -135,13 +178,14 @@ def new(
 def plan(
     file: File,
     activations: Annotated[int | None, flag(RUN, "How often each party acts; default: chosen.")] = None,
-    steps: Annotated[str, flag(RUN, "tuned or paper; default tuned.", "NAME")] = "tuned",
+    steps: Annotated[str, flag(RUN, "tuned or paper; default tuned.", "NAME", complete=among(choices.STEPS))] = "tuned",
     ratio: Annotated[
         float | None, flag(PRIVACY, "Each activation's share of the budget over the one before; default: the best.")
     ] = None,
-    out: Annotated[Path | None, flag(OUTPUT, "Write here instead.", "OTHER.toml")] = None,
+    out: Annotated[Path | None, flag(OUTPUT, "Write to this new file instead.", "OTHER.toml")] = None,
     overwrite: Overwrite = False,
     json_: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Draw up the plan from public facts alone, and write it into the file: activations, steps and noise of everybody.
 
@@ -151,22 +195,27 @@ def plan(
 
     The file is replaced in one go. Comments of your own in it are lost; those of relaydp are written anew.
     """
-    from relaydp.runtime.agreement import plan_of, propose, with_plan
-    from relaydp.runtime.consortium import read_consortium, write_consortium
+    with step_bar(quiet or json_, "reading the agreement") as report:
+        from relaydp.runtime.agreement import plan_of, propose, with_plan
+        from relaydp.runtime.consortium import read_consortium, write_consortium
 
-    consortium = read_consortium(file)
-    if out is not None:
-        _refuse_existing(out, overwrite)
-    elif consortium.plan is not None and not overwrite:
-        raise InputError(
-            f"{file} has a plan, which others may have agreed on; pass --overwrite to replace it, or --out OTHER.toml."
-        )
-    made = propose(consortium, activations=activations, steps=steps, ratio=ratio)
-    planned = with_plan(consortium, made)
-    _check_patience(file, planned, plan_of(planned))
+        consortium = read_consortium(file)
+        if out is not None:
+            _refuse_existing(out, overwrite)
+        elif consortium.plan is not None and not overwrite:
+            raise InputError(
+                f"{file} has a plan, which others may have agreed on; pass --overwrite to replace it, or --out "
+                "OTHER.toml."
+            )
+        report("planning")
+        made = propose(consortium, activations=activations, steps=steps, ratio=ratio)
+        planned = with_plan(consortium, made)
+        _check_patience(file, planned, plan_of(planned))
     write_consortium(out or file, planned)
     if json_:
         print_json(_facts(out or file, planned, made) | {"predicted_excess": made.predicted})
+        return
+    if quiet:
         return
     from relaydp.cli.plan import print_plan
 
@@ -175,7 +224,7 @@ def plan(
 
 
 @app.command()
-def check(file: File, json_: AsJson = False) -> None:
+def check(file: File, json_: AsJson = False, quiet: Quiet = False) -> None:
     """Check everything: the file, the certificates, and that the plan keeps its promise to every party's records.
 
     \b
@@ -184,18 +233,21 @@ def check(file: File, json_: AsJson = False) -> None:
     What the plan costs is computed from its numbers with the ledger and, independently, with dp-accounting. Parties
     whose files have the same identity agree on everything. Exit codes: 0 all is well, 2 it is not (and why).
     """
-    from relaydp.runtime.agreement import plan_of, verified
-    from relaydp.runtime.consortium import read_consortium
+    with step_bar(quiet or json_, "recomputing what the plan costs"):
+        from relaydp.runtime.agreement import plan_of, verified
+        from relaydp.runtime.consortium import read_consortium
 
-    consortium = read_consortium(file)
-    planned = plan_of(consortium)
-    found = verified(consortium, planned)
-    _check_patience(file, consortium, planned)
+        consortium = read_consortium(file)
+        planned = plan_of(consortium)
+        found = verified(consortium, planned)
+        _check_patience(file, consortium, planned)
     if json_:
         facts = _facts(file, consortium, planned)
         for row, second in zip(facts["parties"], found.agents, strict=True):
             row |= {"epsilon_pld": second.epsilon_pld, "epsilon_rdp": second.epsilon_rdp}
         print_json(facts | {"holds": True})
+        return
+    if quiet:
         return
     rows = [
         [party.name, party.records, row.releases, row.rho, row.epsilon, row.epsilon_pld, row.epsilon_rdp]

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from relaydp.cli.run import print_json
+from relaydp.cli import choices
+from relaydp.cli.choices import among
+from relaydp.cli.options import AsJson, Quiet, example, print_json
 from relaydp.errors import InputError, RelayError
 
-app = typer.Typer(no_args_is_help=True, help="The data sets relaydp knows by name, and files of your own.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The data sets relaydp knows by name, and files of your own.",
+    epilog=example("relaydp data list", "relaydp data info visits.csv --groups hospital", "relaydp data fetch mnist"),
+)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 MANY = 20  # labels are counted one by one up to here; beyond, they are numbers with a range
 
 
 @app.command("list")
 def list_(json_: AsJson = False) -> None:
-    """List the data sets known by name."""
+    """List the data sets known by name, and whether they are on this machine.
+
+    \b
+    relaydp data list
+    """
     from relaydp.data import catalogue_names, describe
 
     facts = [describe(name) for name in catalogue_names()]
@@ -45,13 +55,23 @@ def list_(json_: AsJson = False) -> None:
 
 @app.command()
 def info(
-    source: Annotated[str, typer.Argument(metavar="NAME|PATH", help="A catalogue name or a file.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|PATH", help="A catalogue name or a file.", autocompletion=among(choices.DATA_SETS)
+        ),
+    ],
     label: Annotated[str | None, typer.Option(help="The file's label column.")] = None,
     groups: Annotated[list[str] | None, typer.Option(help="A column that is no feature; repeatable.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; repeatable.")] = None,
     json_: AsJson = False,
 ) -> None:
-    """Say what a data set holds. A file is read as `relaydp run` would read it."""
+    """Say what a data set holds. A file is read as `relaydp run` would read it.
+
+    \b
+    relaydp data info digits
+    relaydp data info visits.csv --label outcome --groups hospital
+    """
     from relaydp.data import describe
 
     if _is_file(source) or label or groups or drop:
@@ -76,13 +96,24 @@ def info(
 
 @app.command()
 def fetch(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Data sets to have on disk.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Data sets to have on disk.", autocompletion=among(choices.DATA_SETS)),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="All of the catalogue.")] = False,
     json_: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Find data sets in $RELAYDP_DATA or the cache, else download them; say where they are."""
+    """Find data sets in $RELAYDP_DATA or the cache, else download them; say where they are.
+
+    \b
+    relaydp data fetch mnist fashion
+    relaydp data fetch --all
+    """
     from relaydp.data import catalogue_names, describe
 
+    if quiet or json_ or not sys.stderr.isatty():
+        _silence_downloads()
     if every == bool(names):
         raise InputError("needed either names of data sets or --all; `relaydp data list` shows the names.")
     chosen = catalogue_names() if every else [describe(name)["name"] for name in names or []]  # a misspelling first
@@ -94,13 +125,21 @@ def fetch(
         except RelayError as error:  # the others may still be had
             failed.append(error)
             continue
-        if not json_:
+        if not (json_ or quiet):
             places = found[-1]["files"] or [f"comes with {found[-1]['available']}; nothing to download"]
             typer.echo("\n".join([name, *(f"  {place}" for place in places)]))
     if json_:
         print_json(found)
     if failed:
         raise InputError("\n".join(map(str, failed)))
+
+
+def _silence_downloads() -> None:
+    """No bar and no line for each file: pooch draws by tqdm, which reads this variable when it is first imported."""
+    import logging
+
+    os.environ["TQDM_DISABLE"] = "1"
+    logging.getLogger("pooch").setLevel(logging.WARNING)
 
 
 def _fetched(name: str) -> dict[str, Any]:

@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relaydp.cli.run import print_json
+from relaydp.cli.options import AsJson, Quiet, example, print_json
+from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
     from relaydp.privacy import Verification
 
-app = typer.Typer(no_args_is_help=True, help="What was released, by whom, at what cost; and whether that adds up.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="What was released, by whom, at what cost; and whether that adds up.",
+    epilog=example("relaydp ledger show first", "relaydp ledger verify first"),
+)
 
 BROKEN = 1  # exit code
 
@@ -22,11 +27,10 @@ File = Annotated[Path, typer.Argument(help="A ledger.json, or a folder written b
 Delta = Annotated[
     float | None, typer.Option(help="The chance that the promise fails; default: that of the run's budget.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 @app.command()
-def verify(file: File, delta: Delta = None, json_: AsJson = False) -> None:
+def verify(file: File, delta: Delta = None, json_: AsJson = False, quiet: Quiet = False) -> None:
     """Recompute every agent's epsilon from the raw releases with dp-accounting, and check that nothing is missing.
 
     \b
@@ -35,14 +39,15 @@ def verify(file: File, delta: Delta = None, json_: AsJson = False) -> None:
 
     Exit codes: 0 the ledger holds, 1 it does not (the reasons are printed), 2 it cannot be read.
     """
-    from relaydp.privacy import verify as check
-
     path, folder, saved = _open(file)
-    found = check(saved, _delta(delta, folder, path))
+    with step_bar(quiet or json_, "recomputing every agent's epsilon"):
+        from relaydp.privacy import verify as check
+
+        found = check(saved, _delta(delta, folder, path))
     reasons = [*found.reasons, *_broken_claims(folder, found)]
     if json_:
         print_json({"file": str(path), **found.to_json(), "holds": not reasons, "reasons": reasons})
-    else:
+    elif not quiet:
         names = ["agent", "releases", "rho", "limit", "epsilon", "found by", "PLD", "RDP"]
         keys = ["agent", "releases", "rho", "limit_rho", "epsilon", "account", "epsilon_pld", "epsilon_rdp"]
         _print_table(names, [[row[key] for key in keys] for row in found.to_json()["agents"]])
@@ -90,6 +95,10 @@ def show(file: File, delta: Delta = None, json_: AsJson = False) -> None:
 
 def _open(file: Path) -> tuple[Path, Path, dict[str, Any]]:
     """(the ledger's file, its folder, what it holds)."""
+    if not file.exists():
+        raise InputError(
+            f"{file} does not exist; needed a ledger.json, or a folder written by `relaydp run --out`. Check the path."
+        )
     path = file / "ledger.json" if file.is_dir() else file
     if file.is_dir() and not path.exists():
         raise InputError(f"{file} holds no ledger.json: nothing was released with noise there. Name another folder.")

@@ -2,53 +2,156 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
+import shlex
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from relaydp import __version__
-from relaydp.cli import agent, attack, audit, compare, consortium, data, ledger, paper, plan, rehearsal, run
+from relaydp.cli import (
+    agent,
+    attack,
+    audit,
+    compare,
+    consortium,
+    data,
+    demo,
+    doctor,
+    ledger,
+    paper,
+    plan,
+    rehearsal,
+    report,
+    run,
+    sweep,
+)
 from relaydp.errors import RelayError
 
-HELP = """Train convex models together, without a server and without leaking anybody's records.
+HELP = "Train convex models together, without a server, with differential privacy."
 
-A baton walks over a graph of agents; each improves the model on its own records, privately, and passes it on.
-"""
-EPILOG = """\b
-[bold]Examples[/bold]
-  relaydp demo                            a private model over 8 agents
-  relaydp run --epsilon 1 --out first     train with a budget, keep the result
-  relaydp run examples/run.toml           the same from a file
-  relaydp compare --epsilon 1             which algorithm is best for a budget
-  relaydp plan --epsilon 1                what a budget will buy, before any record is used
-  relaydp audit --epsilon 1               attack a privacy claim
-  relaydp attack                          what a transcript gives away
-  relaydp show first                      look at it again
-  relaydp rerun first                     repeat it, bit for bit
-  relaydp ledger verify first             check what it has cost, release by release
-  relaydp paper list                      the paper's experiments, made anew
-  relaydp consortium demo                 8 parties, 8 processes, mutual TLS, no server
-  relaydp agent serve --help              one party's side of a consortium
-  relaydp data list                       what there is to train on
-"""
+START, TRAIN, CHECK, DEPLOY, FILES = "Start", "Train", "Check", "Deploy", "Data"
+# The map: panels in the order of a user's journey, and what each command is for in one line of 80 columns.
+MAP: tuple[tuple[str, str, str, Any], ...] = (
+    ("demo", START, "See it work: a private model over 8 agents, in a minute.", demo.demo),
+    ("doctor", START, "Find out whether this machine is fit, and what to do if not.", doctor.doctor),
+    ("run", TRAIN, "Train one model, with a privacy budget or without.", run.run),
+    ("plan", TRAIN, "See what a budget will buy, before any record is used.", plan.plan),
+    ("compare", TRAIN, "Find the best algorithm for a problem, graph and budget.", compare.compare),
+    ("sweep", TRAIN, "Run a study of many runs, here or on a Ray cluster.", sweep.sweep),
+    ("report", TRAIN, "Make a page to look at of what was saved: charts, tables.", report.report),
+    ("show", CHECK, "Look at a saved result again.", run.show),
+    ("rerun", CHECK, "Repeat a saved run and compare, bit for bit.", run.rerun),
+    ("ledger", CHECK, "Check what was released, by whom, and what it cost.", ledger.app),
+    ("audit", CHECK, "Put a privacy claim to the test: bound epsilon from below.", audit.audit),
+    ("attack", CHECK, "See what a transcript gives away about the records.", attack.attack),
+    ("paper", CHECK, "Make the paper's tables and figures anew.", paper.app),
+    ("consortium", DEPLOY, "Agree with other parties on one run; rehearse it.", consortium.app),
+    ("agent", DEPLOY, "Run your party's side of a consortium.", agent.app),
+    ("data", FILES, "Look at data sets and files; download the paper's.", data.app),
+)
+# Shorter than Typer's own texts, which take three lines more of the map.
+OPTIONS = {
+    "help": "Flags, examples: relaydp plan --help",
+    "install_completion": "Let this shell complete by Tab.",
+    "show_completion": "Print the script that does so.",
+}
 
 
 class Front(TyperGroup):
     """The outermost group: errors that users can put right become one paragraph and exit code 2."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name, *_ in MAP]  # Typer would put groups after all other commands
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found = super().get_params(ctx)
+        for param in found:
+            param.help = OPTIONS.get(str(param.name), getattr(param, "help", None))  # type: ignore[attr-defined]
+        return found
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().make_context(*args, **kwargs)
+        except Exception as error:
+            name_the_nearest(error)
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except RelayError as error:
-            complain(str(error))
+            complain(in_flags(str(error), flags_of(self.commands.get(ctx.invoked_subcommand))))
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             typer.echo("interrupted.", err=True)
             raise typer.Exit(130) from None
+        except Exception as error:
+            name_the_nearest(error)
+            raise
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A command of a group is found from outside it, too: `relaydp verify` means `relaydp ledger verify`."""
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            inner = [
+                f"{name} {args[0]}"
+                for name, group in self.commands.items()
+                if args[0] in getattr(group, "commands", {})
+            ]
+            message = getattr(error, "message", "")
+            if inner and "Did you mean" not in message:
+                error.message = f"{message} Did you mean {' or '.join(map(repr, inner))}?"  # type: ignore[attr-defined]
+            raise
+
+
+def name_the_nearest(error: Exception) -> None:
+    """An unknown flag: say the one that was meant instead of all that look a little like it."""
+    near = getattr(error, "possibilities", None)
+    if near:
+        best = difflib.get_close_matches(str(getattr(error, "option_name", "")), near, n=1, cutoff=0.0)
+        error.message = f"{getattr(error, 'message', '')}. Did you mean {best[0]}?"  # type: ignore[attr-defined]
+        error.possibilities = None  # type: ignore[attr-defined]
+
+
+def flags_of(command: Any) -> dict[str, tuple[str, str]]:
+    """(flag, what it takes) of a command, or of all commands of a group, by the name that Python knows each by."""
+    found: dict[str, tuple[str, str]] = {}
+    for each in getattr(command, "commands", {}).values():
+        found |= flags_of(each)
+    for param in getattr(command, "params", ()):
+        flag = "--" + str(param.name).replace("_", "-")
+        if flag in param.opts and not getattr(param, "is_flag", False):
+            found[param.name] = (flag, param.metavar or "NUMBER")
+    return found
+
+
+def in_flags(text: str, flags: dict[str, tuple[str, str]]) -> str:
+    """An error in the words of the command line: what Python calls record_norm=2 is --record-norm=2 here.
+
+    >>> flags = {"record_norm": ("--record-norm", "NUMBER"), "ranges": ("--ranges", "LOW,HIGH|fit")}
+    >>> in_flags("Pass record_norm= or ranges=(low, high).", flags)
+    'Pass --record-norm=NUMBER or --ranges=LOW,HIGH.'
+    >>> in_flags("--ranges: ranges='a b' arrived", flags)
+    "--ranges='a b' arrived"
+    """
+
+    def spelled(found: re.Match[str]) -> str:
+        name, quoted, plain, pair = found.groups()
+        flag, metavar = flags[name]
+        return f"{flag}={shlex.quote(quoted) if quoted is not None else plain or ('LOW,HIGH' if pair else metavar)}"
+
+    if not flags:
+        return text
+    names = "|".join(map(re.escape, flags))
+    value = r"'([^']*)'|([\w+-](?:[\w.+-]*\w)?)|(\(low, high\))|(?![\[{(\"=])"
+    said = re.sub(rf"(?<![\w.-])({names})=(?:{value})", spelled, text)
+    return re.sub(r"^(--[\w-]+): (?=\1=)", "", said)
 
 
 def complain(text: str) -> None:
@@ -66,9 +169,7 @@ app = typer.Typer(
     name="relaydp",
     cls=Front,
     help=HELP,
-    epilog=EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,  # theirs may print local variables, and those hold records
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -90,32 +191,12 @@ def front(
     pass  # the help text is the app's own
 
 
-@app.command()
-def demo(
-    figure: Annotated[Path | None, typer.Option(help="Draw the comparison into this file (.png, .svg, .pdf).")] = None,
-    seed: Annotated[int, typer.Option(help="Of the walk and the noise.")] = 0,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
-) -> None:
-    """Train a private model over 8 agents in a ring, and compare it with no privacy and with training alone."""
-    from relaydp.cli.demo import demo as show
-
-    show(figure, seed, json_, quiet)
-
-
-app.command()(run.run)
-app.command()(compare.compare)
-app.command()(plan.plan)
-app.command()(audit.audit)
-app.command()(attack.attack)
-app.command()(run.show)
-app.command()(run.rerun)
-app.add_typer(data.app, name="data")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(paper.app, name="paper")
 consortium.app.command()(rehearsal.demo)
-app.add_typer(consortium.app, name="consortium")
-app.add_typer(agent.app, name="agent")
+for name, panel, line, command in MAP:
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name, short_help=line, rich_help_panel=panel)
+    else:
+        app.command(name, short_help=line, rich_help_panel=panel)(command)
 
 
 def main() -> None:

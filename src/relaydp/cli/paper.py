@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from relaydp.cli.run import AsJson, Quiet, print_json
+from relaydp.cli import choices
+from relaydp.cli.choices import among
+from relaydp.cli.options import OUTPUT, AsJson, Quiet, print_json
+from relaydp.cli.progress import Report, step_bar
 from relaydp.errors import InputError
 
 app = typer.Typer(
@@ -24,7 +27,14 @@ app = typer.Typer(
 """,
 )
 
-Out = Annotated[Path, typer.Option(help="Folder for cells, figures and the page; kept and gone on with.")]
+Out = Annotated[
+    Path,
+    typer.Option(
+        help="Keep cells, figures and the page in this folder, and go on from what is there.",
+        metavar="FOLDER",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats, smaller PLF, no CIFAR-10 unless --data names it.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Compute again what is there already.")]
 Seeds = Annotated[int | None, typer.Option(help="Repeats of each cell; default 16, with --quick 3.")]
@@ -32,12 +42,23 @@ Jobs = Annotated[
     int | None,
     typer.Option(help="Processes that share the work, at most 4 by default; timings are taken one by one."),
 ]
-Data = Annotated[str | None, typer.Option(help="Data sets with commas between; default all.", metavar="NAMES")]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="Data sets with commas between; default all.",
+        metavar="NAMES",
+        autocompletion=among(choices.PAPER_DATA, commas=True),
+    ),
+]
 
 
 @app.command("list")
 def list_(json_: AsJson = False) -> None:
-    """What there is: names, where the paper has it, how many cells."""
+    """What there is: names, where the paper has it, how many cells.
+
+    \b
+    relaydp paper list
+    """
     from relaydp.paper import EXPERIMENTS, FULL
 
     rows = [
@@ -60,7 +81,14 @@ def list_(json_: AsJson = False) -> None:
 
 @app.command()
 def run(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="As `relaydp paper list` has them.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="As `relaydp paper list` has them.",
+            autocompletion=among(choices.EXPERIMENTS),
+        ),
+    ],
     out: Out = Path("paper"),
     quick: Quick = False,
     seeds: Seeds = None,
@@ -112,6 +140,25 @@ def _run(
     json_: bool,
     quiet: bool,
 ) -> None:
+    with step_bar(quiet or json_, "getting ready") as report:
+        page, found = _experiments(names, out, quick, seeds, data, jobs, fresh, report)
+    if json_:
+        print_json({"page": str(page), "experiments": found})
+    elif not quiet:
+        typer.echo(f"{page}\n{page.with_suffix('.html')}")
+
+
+def _experiments(
+    names: list[str],
+    out: Path,
+    quick: bool,
+    seeds: int | None,
+    data: str | None,
+    jobs: int | None,
+    fresh: bool,
+    report: Report,
+) -> tuple[Path, list[str]]:
+    """The page, and the names of what is on it."""
     from relaydp.errors import choose
     from relaydp.paper import FULL, QUICK, find_experiments, run_experiments
     from relaydp.paper.experiment import DATA
@@ -128,30 +175,9 @@ def _run(
         asked = tuple(name.strip() for name in data.split(",") if name.strip())
         effort = effort._replace(data=tuple(choose("data set of the paper", name, DATA) for name in asked) or DATA)
     experiments = find_experiments(names)
-    with _bar(quiet or json_) as report:
-        page = run_experiments(experiments, out, effort, report, fresh=fresh, jobs=jobs)
-    if json_:
-        print_json({"page": str(page), "experiments": [each.name for each in experiments]})
-    elif not quiet:
-        typer.echo(f"{page}\n{page.with_suffix('.html')}")
 
+    def tell(name: str, cell: str, done: int, total: int) -> None:
+        report(cell, done, total)
 
-class _bar:
-    """Which cell is in hand, and how long the rest will take, on a terminal."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-
-    def __enter__(self) -> Any:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description:60.60}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, console=console, transient=True, disable=self.quiet or not console.is_terminal)
-        self.bar.start()
-        task = self.bar.add_task("", total=None)
-        return lambda name, cell, done, total: self.bar.update(task, description=cell, completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+    page = run_experiments(experiments, out, effort, tell, fresh=fresh, jobs=jobs)
+    return page, [each.name for each in experiments]

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relaydp.cli.run import DATA, GRAPH, OUTPUT, PRIVACY, PROBLEM, RUN, AsJson, Quiet, flag, print_json
+from relaydp.cli import choices
+from relaydp.cli.choices import among
+from relaydp.cli.options import DATA, GRAPH, OUTPUT, PRIVACY, PROBLEM, RUN, AsJson, Quiet, flag, print_json
+from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
     from relaydp.algorithm import Outlook
-    from relaydp.cli.config import RunSection
     from relaydp.engine.plan import Plan
+    from relaydp.settings.config import RunSection
 
 COLUMNS = ("label", "groups", "drop")  # flags that name columns of a file
 AROUND = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 4, 8)  # rows of the curve, in multiples of the choice
@@ -31,14 +34,26 @@ def plan(
     ] = None,
     features: Annotated[int | None, flag(DATA, "Number of features, with --sizes.")] = None,
     classes: Annotated[int | None, flag(DATA, "Number of classes, with --sizes and softmax.")] = None,
-    data: Annotated[str | None, flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH")] = None,
+    data: Annotated[
+        str | None,
+        flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH", complete=among(choices.DATA_SETS)),
+    ] = None,
     label: Annotated[str | None, flag(DATA, "A file's label column.", "COLUMN")] = None,
     groups: Annotated[list[str] | None, flag(DATA, "A column that is no feature; repeatable.", "COLUMN")] = None,
     drop: Annotated[list[str] | None, flag(DATA, "A column to leave out; repeatable.", "COLUMN")] = None,
     prior: Annotated[
-        str | None, flag(DATA, "PUBLIC records of the same columns, to plan for instead of a guess.", "NAME|PATH")
+        str | None,
+        flag(
+            DATA,
+            "PUBLIC records of the same columns, to plan for instead of a guess.",
+            "NAME|PATH",
+            complete=among(choices.DATA_SETS),
+        ),
     ] = None,
-    loss: Annotated[str | None, flag(PROBLEM, "As for run; with --sizes, default logistic.", "NAME")] = None,
+    loss: Annotated[
+        str | None,
+        flag(PROBLEM, "As for run; with --sizes, default logistic.", "NAME", complete=among(choices.LOSSES)),
+    ] = None,
     agents: Annotated[str | None, flag(PROBLEM, "As for run; default 8.", "N|SIZES|COLUMN")] = None,
     l1: Annotated[float | None, flag(PROBLEM, "Weight of the 1-norm; default 0.")] = None,
     l2: Annotated[float | None, flag(PROBLEM, "Weight of the ridge; default 0.01.")] = None,
@@ -49,12 +64,19 @@ def plan(
         float | None,
         flag(PROBLEM, "Public bound on a record's norm; with --sizes, default: that of features in [0, 1]."),
     ] = None,
-    ranges: Annotated[str | None, flag(PROBLEM, "Public range of the features; as for run.", "LOW,HIGH|fit")] = None,
+    ranges: Annotated[
+        str | None,
+        flag(PROBLEM, "Public range of the features; as for run.", "LOW,HIGH|fit", complete=among(choices.RANGES)),
+    ] = None,
     clip: Annotated[float | None, flag(PROBLEM, "Bound on one record's gradient.")] = None,
     label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
     threshold: Annotated[float | None, flag(PROBLEM, "Where huber turns into a line; default 1.")] = None,
-    graph: Annotated[str | None, flag(GRAPH, "As for run; default ring.", "NAME|PATH")] = None,
-    walk: Annotated[str | None, flag(GRAPH, "As for run; default random.", "NAME")] = None,
+    graph: Annotated[
+        str | None, flag(GRAPH, "As for run; default ring.", "NAME|PATH", complete=among(choices.GRAPHS))
+    ] = None,
+    walk: Annotated[
+        str | None, flag(GRAPH, "As for run; default random.", "NAME", complete=among(choices.WALKS))
+    ] = None,
     start: Annotated[int | None, flag(GRAPH, "The agent that holds the first baton; default 0.")] = None,
     epsilon: Annotated[
         float | None, flag(PRIVACY, "How much may leak about any record, over the whole run; needed.")
@@ -67,10 +89,18 @@ def plan(
         float | None,
         flag(PRIVACY, "Each activation's share of the budget over the one before; default: the best spread."),
     ] = None,
-    algorithm: Annotated[str | None, flag(RUN, "recal, nids, ...; default recal.", "NAME")] = None,
+    algorithm: Annotated[
+        str | None, flag(RUN, "recal, nids, ...; default recal.", "NAME", complete=among(choices.ALGORITHMS))
+    ] = None,
     activations: Annotated[int | None, flag(RUN, "How often an agent acts; default: chosen.")] = None,
     steps: Annotated[
-        str | None, flag(RUN, "tuned, paper, or alpha=..,beta=..,gamma=..; default tuned.", "NAME|NUMBERS")
+        str | None,
+        flag(
+            RUN,
+            "tuned, paper, or alpha=..,beta=..,gamma=..; default tuned.",
+            "NAME|NUMBERS",
+            complete=among(choices.STEPS),
+        ),
     ] = None,
     seed: Annotated[int | None, flag(RUN, "Of the walk; default 0.")] = None,
     figure: Annotated[Path | None, flag(OUTPUT, "Draw the plan into this file (.png, .svg, .pdf).", "FILE")] = None,
@@ -86,28 +116,34 @@ def plan(
 
     `relaydp run` with the same settings makes the same plan and follows it.
     """
-    from relaydp.cli.config import FLAGS, build, build_unseen, read_config
-    from relaydp.cli.values import as_sizes
+    from relaydp.settings.config import FLAGS, build, build_unseen, read_config
+    from relaydp.settings.values import as_sizes
 
     given = {name: value for name, value in ctx.params.items() if name in FLAGS and value not in (None, [], ())}
-    settings = read_config(config, given)
-    _check_plannable(settings.run)
-    if sizes is None:
-        if features is not None or classes is not None:
-            raise InputError("--features and --classes describe data that is not there; add --sizes, or leave them.")
-        problem, network, asked = build(settings)
-    else:
-        replaced = ("data", "agents", *(() if settings.run.prior else COLUMNS))  # a prior has columns too
-        if clash := [name for name in replaced if name in given]:
-            raise InputError(f"--{clash[0]} arrived with --sizes, which plans without any data; leave one of them out.")
-        if features is None:
-            raise InputError("--sizes arrived without --features; needed how many features a record has.")
-        problem, network, asked = build_unseen(settings, as_sizes(sizes), features, classes)
-    asked.pop("mechanism", None)
+    with step_bar(quiet or json_, "reading the settings") as report:
+        settings = read_config(config, given)
+        _check_plannable(settings.run)
+        if sizes is None:
+            if features is not None or classes is not None:
+                raise InputError(
+                    "--features and --classes describe data that is not there; add --sizes, or leave them."
+                )
+            problem, network, asked = build(settings)
+        else:
+            replaced = ("data", "agents", *(() if settings.run.prior else COLUMNS))  # a prior has columns too
+            if clash := [name for name in replaced if name in given]:
+                raise InputError(
+                    f"--{clash[0]} arrived with --sizes, which plans without any data; leave one of them out."
+                )
+            if features is None:
+                raise InputError("--sizes arrived without --features; needed how many features a record has.")
+            problem, network, asked = build_unseen(settings, as_sizes(sizes), features, classes)
+        asked.pop("mechanism", None)
 
-    from relaydp.engine import plan as draw_up
+        from relaydp.engine import plan as draw_up
 
-    made = draw_up(problem, network, **asked)
+        report(f"planning {asked['algorithm']} on {network.name}")
+        made = draw_up(problem, network, **asked)
     if figure is not None:
         from relaydp.report import draw_plan
 

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relaydp.cli.run import AsJson, Quiet, print_json
+from relaydp.cli import choices
+from relaydp.cli.choices import among
+from relaydp.cli.options import OUTPUT, AsJson, Quiet, flag, print_json
+from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,14 +25,23 @@ PLENTY = 300.0  # seconds; it takes a tenth of that on two idle cores
 
 
 def demo(
-    algorithm: Annotated[str, typer.Option(help="recal (a relay), or nids, pg-extra, dgd, ... (rounds).")] = "recal",
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            help="recal (a relay), or nids, pg-extra, dgd, ... (rounds).",
+            autocompletion=among(choices.NETWORK_ALGORITHMS),
+        ),
+    ] = "recal",
     epsilon: Annotated[float, typer.Option(help="How much may leak about any record.")] = 1.0,
     activations: Annotated[int, typer.Option(help="How often each party acts.", min=1)] = 20,
     development_seed: Annotated[
         int | None,
         typer.Option(help="Seeded noise, NOT private: the model is then compared with the simulator's, bit for bit."),
     ] = None,
-    keep: Annotated[Path | None, typer.Option(help="Keep everything in this new folder: keys, journals, logs.")] = None,
+    out: Annotated[
+        Path | None,
+        flag(OUTPUT, "Keep everything in this new folder: keys, journals, logs.", "FOLDER", "--out", "--keep"),
+    ] = None,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -38,24 +50,27 @@ def demo(
     \b
     relaydp consortium demo
     relaydp consortium demo --development-seed 0     the same bits as the simulator
-    relaydp consortium demo --keep rehearsal         look at the journals, ledgers and certificates afterwards
+    relaydp consortium demo --out rehearsal          look at the journals, ledgers and certificates afterwards
     """
-    from relaydp.runtime.rehearsal import set_stage
-
-    if keep is not None and keep.exists():
-        raise InputError(f"--keep {keep} exists already; choose another folder.")
+    if out is not None and out.exists():
+        raise InputError(f"--out {out} exists already; choose another folder.")
     began = time.perf_counter()
-    holder = tempfile.TemporaryDirectory(prefix="relaydp-") if keep is None else nullcontext(str(keep))
+    silent = json_ or quiet
+    holder = tempfile.TemporaryDirectory(prefix="relaydp-") if out is None else nullcontext(str(out))
     with holder as name:
         folder = Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        stage = set_stage(folder, algorithm, epsilon, activations)
-        _run(stage, development_seed, json_ or quiet)
-        found = {**_outcome(stage, development_seed), "seconds": round(time.perf_counter() - began, 1)}
+        with step_bar(silent, "making keys and a plan for 8 parties"):
+            from relaydp.runtime.rehearsal import set_stage
+
+            stage = set_stage(folder, algorithm, epsilon, activations)
+        _run(stage, development_seed, silent)
+        with step_bar(silent, "reading what the parties ended with"):
+            found = {**_outcome(stage, development_seed), "seconds": round(time.perf_counter() - began, 1)}
     if json_:
         print_json(found)
-    else:
-        _print(found, keep)
+    elif not quiet:
+        _print(found, out)
     if found["equals_simulator"] is False or not found["same_model"] or not found["ledgers_hold"]:
         raise typer.Exit(1)
 

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from relaydp.cli import choices
+from relaydp.cli.choices import among
+from relaydp.cli.options import (
+    DATA,
+    GRAPH,
+    OUTPUT,
+    PRIVACY,
+    PROBLEM,
+    RUN,
+    AsJson,
+    Overwrite,
+    Quiet,
+    flag,
+    print_json,
+)
+from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
     from relaydp.result import Result
 
 DIVERGED, INTERRUPTED = 3, 130  # exit codes
-DATA, PROBLEM, GRAPH, PRIVACY, RUN, OUTPUT = "Data", "Problem", "Graph and walk", "Privacy", "Run", "Output"
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=OUTPUT)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.", rich_help_panel=OUTPUT)]
 Folder = Annotated[Path, typer.Argument(help="A folder written by `relaydp run --out` or Result.save.")]
-
-
-def flag(panel: str, text: str, metavar: str | None = None, *names: str) -> Any:
-    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=panel, show_default=False)
 
 
 def run(
@@ -32,12 +40,21 @@ def run(
         Path | None,
         typer.Argument(metavar="CONFIG.toml", help="Settings; flags override them. See examples/run.toml."),
     ] = None,
-    data: Annotated[str | None, flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH")] = None,
+    data: Annotated[
+        str | None,
+        flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH", complete=among(choices.DATA_SETS)),
+    ] = None,
     label: Annotated[str | None, flag(DATA, "A file's label column.", "COLUMN")] = None,
     groups: Annotated[list[str] | None, flag(DATA, "A column that is no feature; repeatable.", "COLUMN")] = None,
     drop: Annotated[list[str] | None, flag(DATA, "A column to leave out; repeatable.", "COLUMN")] = None,
     loss: Annotated[
-        str | None, flag(PROBLEM, "logistic, least-squares, softmax or huber; default: by the labels.", "NAME")
+        str | None,
+        flag(
+            PROBLEM,
+            "logistic, least-squares, softmax or huber; default: by the labels.",
+            "NAME",
+            complete=among(choices.LOSSES),
+        ),
     ] = None,
     agents: Annotated[
         str | None, flag(PROBLEM, "A count, sizes such as 120,80,256, or a column; default 8.", "N|SIZES|COLUMN")
@@ -57,6 +74,7 @@ def run(
             "Public range of the features, or fit (looks at the records), or fit-public (they are public); "
             "default: the catalogue's, or none.",
             "LOW,HIGH|fit",
+            complete=among(choices.RANGES),
         ),
     ] = None,
     clip: Annotated[
@@ -71,10 +89,17 @@ def run(
             "ring, path, star, complete, grid:4x8, torus, hypercube, erdos-renyi:0.3, watts-strogatz:4,0.1, "
             "random-regular:4, or a .graphml, .txt, .csv or .edges file; default ring.",
             "NAME|PATH",
+            complete=among(choices.GRAPHS),
         ),
     ] = None,
     walk: Annotated[
-        str | None, flag(GRAPH, "random, cyclic, lazy, nonbacktracking or tour; default random.", "NAME")
+        str | None,
+        flag(
+            GRAPH,
+            "random, cyclic, lazy, nonbacktracking or tour; default random.",
+            "NAME",
+            complete=among(choices.WALKS),
+        ),
     ] = None,
     start: Annotated[int | None, flag(GRAPH, "The agent that holds the first baton; default 0.")] = None,
     epsilon: Annotated[
@@ -89,6 +114,7 @@ def run(
             "gradient or objective (sound), published (the paper's; no guarantee) or none; default with --epsilon: the "
             "algorithm's sound one.",
             "NAME",
+            complete=among(choices.MECHANISMS),
         ),
     ] = None,
     variant: Annotated[
@@ -98,6 +124,7 @@ def run(
             "Of published: for recal memoryless, carried or replace, for d-admm messages or objective; default: the "
             "first.",
             "NAME",
+            complete=among(choices.VARIANTS),
         ),
     ] = None,
     ratio: Annotated[
@@ -110,20 +137,31 @@ def run(
     ] = None,
     prior: Annotated[
         str | None,
-        flag(PRIVACY, "PUBLIC records of the same columns: the budget is planned for them.", "NAME|PATH"),
+        flag(
+            PRIVACY,
+            "PUBLIC records of the same columns: the budget is planned for them.",
+            "NAME|PATH",
+            complete=among(choices.DATA_SETS),
+        ),
     ] = None,
-    algorithm: Annotated[str | None, flag(RUN, "recal, afbs, ...; default recal.", "NAME")] = None,
+    algorithm: Annotated[
+        str | None, flag(RUN, "recal, afbs, ...; default recal.", "NAME", complete=among(choices.ALGORITHMS))
+    ] = None,
     activations: Annotated[
         int | None, flag(RUN, "How often an agent acts: the PLF; default: chosen from public facts.")
     ] = None,
     steps: Annotated[
-        str | None, flag(RUN, "tuned, paper, or alpha=..,beta=..,gamma=..; default tuned.", "NAME|NUMBERS")
+        str | None,
+        flag(
+            RUN,
+            "tuned, paper, or alpha=..,beta=..,gamma=..; default tuned.",
+            "NAME|NUMBERS",
+            complete=among(choices.STEPS),
+        ),
     ] = None,
     seed: Annotated[int | None, flag(RUN, "Of the walk and the noise; default 0.")] = None,
     out: Annotated[Path | None, flag(OUTPUT, "Keep the result in this new folder.", "FOLDER")] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a result in --out.", rich_help_panel=OUTPUT)
-    ] = False,
+    overwrite: Overwrite = False,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -141,7 +179,7 @@ def run(
       3    the run diverged
       130  interrupted: what was done is shown, and kept with --out
     """
-    from relaydp.cli.config import FLAGS, build, read_config
+    from relaydp.settings.config import FLAGS, build, read_config
 
     if out is not None:
         check_out(out, overwrite)
@@ -149,12 +187,15 @@ def run(
         raise InputError("--overwrite arrived without --out; needed the folder to replace. Add --out FOLDER.")
     # Every flag that was given, by name; what each means is config.py's business, for files and flags alike.
     given = {name: ctx.params[name] for name in FLAGS if ctx.params[name] not in (None, [], ())}
-    problem, network, asked = build(read_config(config, given))
+    with step_bar(quiet or json_, "reading the data") as report:
+        problem, network, asked = build(read_config(config, given))
 
-    from relaydp.engine import solve
+        from relaydp.engine import solve
 
-    # The transcript is only kept to be saved: it is by far the largest part of a result.
-    result = solve(problem, network, **asked, transcript=out is not None, progress=False if quiet else None)
+        report("planning")
+        hops = report.hops(f"{asked['algorithm']} on {network.name}")
+        # The transcript is only kept to be saved: it is by far the largest part of a result.
+        result = solve(problem, network, **asked, transcript=out is not None, progress=hops)
     saved = None if out is None else result.save(out, overwrite=overwrite)
     finish(result, saved, json_, quiet)
 
@@ -165,6 +206,7 @@ def show(folder: Folder, json_: AsJson = False) -> None:
     \b
     relaydp show results/seven
     """
+    check_saved_folder(folder)
     from relaydp.result import load_result
 
     result = load_result(folder)
@@ -187,11 +229,13 @@ def rerun(
 
     Exit codes: 0 the same bits, 1 other bits (another machine or other versions, or the saved run was interrupted).
     """
-    from relaydp import engine
-    from relaydp.result import load_result, versions
+    check_saved_folder(folder)
+    with step_bar(quiet or json_, "reading the data") as report:
+        from relaydp import engine
+        from relaydp.result import load_result, versions
 
-    saved = load_result(folder)
-    again = engine.rerun(folder, data=data, progress=False if quiet else None)
+        saved = load_result(folder)
+        again = engine.rerun(folder, data=data, progress=report.hops(f"{saved.algorithm} on {saved.graph}"))
     same = saved.x.shape == again.x.shape and saved.x.tobytes() == again.x.tobytes()
     now = versions()
     changed = {
@@ -220,6 +264,13 @@ def _difference(saved: Result, again: Result, changed: dict[str, list[str | None
     return text
 
 
+def check_saved_folder(folder: Path) -> None:
+    """Say plainly that there is no such folder; what is wrong inside one, `load_result` says."""
+    if not folder.is_dir():
+        found = "is a file" if folder.exists() else "does not exist"
+        raise InputError(f"{folder} {found}; needed a folder written by `relaydp run --out`. Check the path.")
+
+
 def check_out(folder: Path, overwrite: bool) -> None:
     """Refuse an --out that could not be written, before a run is spent on it."""
     if folder.exists():
@@ -246,11 +297,6 @@ def finish(result: Result, saved: Path | None, json_: bool, quiet: bool) -> None
         return
     typer.echo(f"{result.status}: {result.message}", err=True)
     raise typer.Exit(DIVERGED if result.status == "diverged" else INTERRUPTED)
-
-
-def print_json(content: dict[str, Any] | list[Any]) -> None:
-    """One line, strict: no NaN, no infinity."""
-    typer.echo(json.dumps(content, allow_nan=False))
 
 
 def print_result(result: Result, folder: Path | None, where: str = "saved in") -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from relaydp.data import fetch, loaders
-from relaydp.data.formats import KINDS, file_kind, read_table
+from relaydp.data.formats import KINDS, file_kind, nearest_file, read_table
 from relaydp.data.records import Records
 from relaydp.errors import InputError, choose
 
@@ -262,5 +262,9 @@ def _entry(name: object) -> Entry:
         choose("data set", name, CATALOGUE)
     except InputError as error:
         suffixes = ", ".join(KINDS)
+        if Path(str(name)).is_dir():
+            raise InputError(f"{name} is a folder, and no data set is called so; name a file in it.") from None
+        if near := nearest_file(Path(f"{name}.csv"), alike=1.0):  # a suffix was forgotten
+            raise InputError(f"{name!r} is no data set of the catalogue and no file here. {near}") from None
         raise InputError(f"{error} A file of your own is given by its path, and ends in one of {suffixes}.") from None
     raise AssertionError("every catalogue name is its own alias")

@@ -11,6 +11,7 @@ Whatever goes wrong inside a parser comes out as one InputError: rows are counte
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,19 @@ KINDS = {
     ".svm": "LIBSVM",
     ".svmlight": "LIBSVM",
     ".npz": "NPZ",
+}
+EXCEL = "Open it in the spreadsheet and save the sheet as CSV."
+# What to do with files that hold tables in a form we do not read.
+CURES = {
+    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods"), EXCEL),
+    ".pdf": "A PDF is made to be looked at: ask for the table it was made from, as CSV.",
+    ".json": "Convert it to CSV, one record a row.",
+}
+# How files begin that were given the suffix of a text file; no table's header begins so.
+BEGINNINGS = {
+    b"%PDF-": ("a PDF", CURES[".pdf"]),
+    b"PK\x03\x04": ("a zip archive or an Excel workbook", f"Unpack it. {EXCEL}"),
+    b"\xd0\xcf\x11\xe0": ("an old Excel workbook", EXCEL),
 }
 # LIBSVM text is sparse and Records are dense: 4 GiB of float64 is where another tool is meant.
 DENSE_LIMIT = 2**32
@@ -77,14 +91,18 @@ def read_table(
     """
     path = Path(path).expanduser()
     kind = file_kind(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; needed a {kind or 'CSV or other'} file. Name a file in it.")
     if kind is None:
+        cure = CURES.get(
+            path.suffix.lower(), "Rename it if it holds one of these (commas: .csv, tabs: .tsv), or convert it."
+        )
         raise InputError(
             f"{path.name!r} has a suffix relaydp does not read; needed one of {', '.join(KINDS)} "
-            "(CSV, TSV and LIBSVM also as .gz or .bz2). Rename or convert the file."
+            f"(CSV, TSV and LIBSVM also as .gz or .bz2). {cure}"
         )
     if not path.is_file():
-        found = "is a folder" if path.is_dir() else "does not exist"
-        raise InputError(f"{path} {found}; needed a {kind} file. Check the path.")
+        raise InputError(f"{path} does not exist; needed a {kind} file. {nearest_file(path) or 'Check the path.'}")
     groups, drop = _names(groups), _names(drop)
     if kind in ("LIBSVM", "NPZ") and (label is not None or groups or drop):
         raise InputError(
@@ -99,8 +117,28 @@ def read_table(
             return Records(X, y, ranges=ranges, name=path.stem)
         if kind == "NPZ":
             return _read_npz(path, ranges)
+        if kind in ("CSV", "TSV"):
+            _check_text(path, kind)
         table = read_parquet(path) if kind == "Parquet" else read_delimited(path, "\t" if kind == "TSV" else ",")
         return to_records(table, path, label, groups, drop, ranges)
+
+
+def nearest_file(path: Path, alike: float = 0.75) -> str:
+    """'Did you mean ...?' where the folder has a data file of about that name, suffixes aside; else nothing."""
+    try:
+        files = {file.stem: file for file in path.parent.iterdir() if file_kind(file) and file.is_file()}
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.stem, files, n=1, cutoff=alike)
+    return f"Did you mean {str(path.with_name(files[near[0]].name))!r}?" if near else ""
+
+
+def _check_text(path: Path, kind: str) -> None:
+    with path.open("rb") as file:
+        start = file.read(8)
+    for beginning, (inside, cure) in BEGINNINGS.items():
+        if start.startswith(beginning):
+            raise InputError(f"{path.name} is {inside}, whatever its name says; needed {kind} text. {cure}")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,17 +33,40 @@ def read_delimited(path: Path, delimiter: str) -> pa.Table:
     text = unpacked(path)
     # One block and one thread: a column's type is then settled from all its rows, and errors name the row.
     block = min(max(len(text), 1), 2**31 - 1)
-    table = csv.read_csv(
-        pa.BufferReader(text),
-        read_options=csv.ReadOptions(use_threads=False, block_size=block),
-        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-    )
+    try:
+        table = csv.read_csv(
+            pa.BufferReader(text),
+            read_options=csv.ReadOptions(use_threads=False, block_size=block),
+            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        )
+    except pa.ArrowInvalid as error:
+        ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
+        if ragged is None:
+            raise
+        line, columns, values = map(int, ragged.groups())
+        raise InputError(
+            f"{path.name} could not be read as CSV: row {line - 1} (line {line}) has {values} values, and the header "
+            f"{columns} columns; needed as many in every row. Correct that line; a text with a comma needs quotes."
+        ) from None
+    _check_separator(table.column_names, path, delimiter)
     if table.num_columns > 0 and all(_is_number(name) for name in table.column_names):
         raise InputError(
             f"{path.name} starts with {table.column_names[0]!r} where column names were needed. "
             "Add a header row above the first record."
         )
     return table
+
+
+def _check_separator(names: list[str], path: Path, delimiter: str) -> None:
+    """A header that is one long name was meant for another separator."""
+    kinds = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+    other = next((sign for sign in kinds if len(names) == 1 and sign in names[0] and sign != delimiter), None)
+    if other is not None:
+        cure = {"\t": "Rename it to end in .tsv.", ",": "Rename it to end in .csv."}
+        raise InputError(
+            f"{path.name} has {kinds[other]} between its columns ({names[0][:60]!r}); needed {kinds[delimiter]}. "
+            + cure.get(other, "Save it anew with commas between the columns and points in the numbers.")
+        )
 
 
 def read_parquet(path: Path) -> pa.Table:
@@ -129,9 +153,11 @@ def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
     values = _values(column, name)
     if values.dtype.kind == "U":
         row, value = next(((i, v) for i, v in enumerate(values) if not _is_number(v)), (0, values[0]))
+        if 2 * sum(map(_is_number, values)) > len(values):  # numbers, but for some that are missing or mistyped
+            gap(name, row, repr(str(value)))
         raise InputError(
             f"column {name!r} holds {str(value)!r} in row {row + 1}; needed a number, as in every feature. "
-            f"Pass groups={name!r} to split agents by it, drop={name!r} to leave it out, "
+            f"Pass groups={name!r} and agents={name!r} if it says whose a record is, drop={name!r} to leave it out, "
             f"label={name!r} if it is the label, or encode it as numbers."
         )
     return values

@@ -2,27 +2,35 @@
 
 Every algorithm gets the same problem, graph, budget and seeds, and its steps (and, under a budget, its number of
 activations) from the same lab by the same rule. An algorithm that cannot run as asked is a row with the reason.
+
+`Comparison.save(folder)` keeps the table and one traced run of each algorithm in comparison.json; no record is in it.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from relaydp.algorithm import ALGORITHMS, find_algorithm
 from relaydp.engine.plan import AUTO
+from relaydp.engine.saved import COMPARISON, SavedComparison
 from relaydp.engine.solve import solve
+from relaydp.engine.spending import epsilon_spent
 from relaydp.engine.sweep import Sweep, sweep
 from relaydp.errors import InputError, RelayError
+from relaydp.folders import new_folder
 from relaydp.graph import Graph
 from relaydp.privacy import Budget
 from relaydp.problem import Problem, minimise
-from relaydp.result import Result, plain
+from relaydp.result import Result, plain, versions
 
 MEASURES = ("excess", "relative_error", "accuracy")
 
@@ -35,6 +43,7 @@ class Comparison:
     results: dict[str, Result]
     budget: Budget | None
     best_value: float  # F(x*)
+    about: dict[str, Any] = field(default_factory=dict)  # what was compared on: data, loss, agents, graph, seeds, ...
 
     def row(self, algorithm: str) -> dict[str, Any]:
         return next(row for row in self.rows if row["algorithm"] == algorithm)
@@ -43,6 +52,18 @@ class Comparison:
         """The table in one JSON object; numbers that do not exist are null, with the reason in `note`."""
         budget = None if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
         return {"budget": budget, "rows": self.rows}
+
+    def saved(self) -> SavedComparison:
+        """What is kept of it: the table, and the history of each traced run with the epsilon it had spent."""
+        traces = {name: result.trace for name, result in self.results.items() if result.trace is not None}
+        spent = {name: epsilon_spent(self.results[name]) for name in traces}
+        return SavedComparison(self.about, self.budget, self.best_value, self.rows, traces, spent, versions())
+
+    def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Path:
+        """Write the folder that `load_comparison` reads; all of it or nothing."""
+        with new_folder(Path(folder), COMPARISON, overwrite) as work:
+            (work / COMPARISON).write_text(json.dumps(self.saved().to_json(), allow_nan=False) + "\n")
+        return Path(folder)
 
 
 def compare(
@@ -93,7 +114,19 @@ def compare(
         rows.append(_row(name, runs, traced, time.perf_counter() - began))
         results[name] = traced
     rows.sort(key=lambda row: (row["excess"] is None, row["excess"] if row["excess"] is not None else 0.0))
-    return Comparison(rows, results, budget, best)
+    about = {
+        "data": problem.data.name,
+        "loss": problem.loss.name,
+        "agents": graph.agents,
+        "records": len(problem.data),
+        "graph": graph.name,
+        "walk": walk,
+        "mechanism": mechanism,
+        "activations": activations,
+        "ratio": ratio,
+        "seeds": numbers,
+    }
+    return Comparison(rows, results, budget, best, about)
 
 
 def _refused(name: str, reason: str) -> dict[str, Any]:

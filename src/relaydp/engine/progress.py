@@ -20,7 +20,7 @@ def shown(progress: bool | Progress | None, title: str) -> Iterator[Progress | N
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     columns = (
@@ -28,6 +28,8 @@ def shown(progress: bool | Progress | None, title: str) -> Iterator[Progress | N
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("hops"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
         TimeRemainingColumn(),
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -58,7 +58,8 @@ def as_ranges(ranges: Any, features: int) -> tuple[np.ndarray, np.ndarray]:
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         worst = int(np.argmin(np.where(np.isfinite(high - low), high - low, -np.inf)))
         raise InputError(
-            f"ranges give feature {worst} the interval [{low[worst]}, {high[worst]}]; needed low < high, both finite."
+            f"ranges give feature {worst} the interval [{low[worst]}, {high[worst]}]; needed low < high, both finite. "
+            "Pass ranges=(low, high), the smaller first."
         )
     return low, high
 

@@ -71,8 +71,8 @@ def _classes(y: np.ndarray, loss: str, wanted: int | None, given: Sequence[Any] 
     found = np.unique(y)
     if len(found) < 2:
         raise InputError(
-            f"every label is {found.tolist()[0]!r}: one class, and the {loss} loss needs two or more. Check the label "
-            "column."
+            f"every label is {found.tolist()[0]!r}: one class, and the {loss} loss needs two or more. Name the "
+            "right column by label=, or use data that has records of both classes."
         )
     if wanted is not None and len(found) != wanted:
         raise InputError(

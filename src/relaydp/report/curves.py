@@ -28,8 +28,9 @@ class Panel(NamedTuple):
     x: str
     y: str
     lines: list[Line]
-    scale: str  # "accuracy" is linear, everything else logarithmic
+    scale: str  # "accuracy" and "linear" are linear, everything else logarithmic
     log_x: bool = False
+    step: bool = False  # values hold until the next point
 
 
 def draw_panels(stem: Path, rows: list[list[Panel]]) -> None:
@@ -62,14 +63,15 @@ def draw_panels(stem: Path, rows: list[list[Panel]]) -> None:
 
 
 def _draw(spot: Any, panel: Panel, styles: dict[str, tuple[str, str]], handles: dict[str, Any]) -> None:
-    logarithmic = panel.scale != "accuracy"
+    logarithmic = panel.scale not in ("accuracy", "linear")
+    drawn_as: Any = {"drawstyle": "steps-post"} if panel.step else {}
     for line in panel.lines:
         known = len(styles)
         look = (PALETTE[known % len(PALETTE)], STYLES[known // len(PALETTE) % len(STYLES)])
         colour, style = styles.setdefault(line.label, look)
         low, middle, high = (_numbers(part, logarithmic) for part in (line.low, line.middle, line.high))
         spot.fill_between(line.at, low, high, color=colour, alpha=0.18, linewidth=0)
-        (drawn,) = spot.plot(line.at, middle, color=colour, linestyle=style, linewidth=1.6)
+        (drawn,) = spot.plot(line.at, middle, color=colour, linestyle=style, linewidth=1.6, **drawn_as)
         handles.setdefault(line.label, drawn)
     spot.set_title(panel.title, loc="left", fontsize=10, color=INK)
     spot.set_xlabel(panel.x, fontsize=9)

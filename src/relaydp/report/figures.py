@@ -76,7 +76,7 @@ def draw_comparison(path: Path, comparison: Any, title: str) -> None:
     from matplotlib.figure import Figure
 
     from relaydp.engine.compare import gap
-    from relaydp.privacy import epsilon_exact
+    from relaydp.engine.spending import epsilon_spent
 
     figure = Figure(figsize=(13, 10), layout="constrained", dpi=120)
     figure.suptitle(title, x=0.01, ha="left", color=INK)
@@ -89,12 +89,9 @@ def draw_comparison(path: Path, comparison: Any, title: str) -> None:
         trace, look = result.trace, {"color": PALETTE[number % len(PALETTE)], "linewidth": 1.4}
         look["linestyle"] = STYLES[number // len(PALETTE) % len(STYLES)]
         at = [trace.activations, trace.messages]
-        if private:
-            delta = comparison.budget.delta
-            finite = np.isfinite(trace.rho)
-            at.append(
-                np.array([epsilon_exact(r, delta) if ok else np.nan for r, ok in zip(trace.rho, finite, strict=True)])
-            )
+        if private:  # a run that no guarantee stands behind has no epsilon to be drawn against
+            spent = epsilon_spent(result)
+            at.append(np.full(len(trace), np.nan) if spent is None else np.array(spent))
         for row, values in enumerate((trace.relative_error, gap(result, comparison.best_value), trace.accuracy)):
             for column, x in enumerate(at):
                 plots[row][column].plot(x, values, label=name if (row, column) == (0, 0) else None, **look)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from relaydp.cli.values import (
+from relaydp.errors import InputError, choose, short
+from relaydp.lines import line_of
+from relaydp.settings.values import (
     MECHANISMS,
     REGULARISERS,
     VARIANTS,
@@ -37,8 +39,6 @@ from relaydp.cli.values import (
     loss_functions,
     named,
 )
-from relaydp.errors import InputError, choose, short
-from relaydp.lines import line_of
 
 if TYPE_CHECKING:
     from relaydp.data import Records
@@ -160,6 +160,8 @@ def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None
 
 def read_toml(file: Path) -> dict[str, dict[str, Any]]:
     """A TOML file's tables, checked. Paths in it are made relative to the file's own folder."""
+    if file.suffix.lower() != ".toml" and is_path("data", file.name):
+        raise InputError(f"{file} arrived where a TOML file of settings was needed; records go by --data {file}.")
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -237,12 +239,17 @@ def build(config: Config) -> tuple[Problem, Graph, dict[str, Any]]:
     """What a Config means: the problem, the graph, and the other arguments of solve."""
     asked = solve_arguments(config.run)  # first, because it costs nothing
     size = config.problem.agents
-    graph = None if size is not None else _graph(config.graph, None)
-    problem = _problem(config, graph.agents if size is None and graph is not None else size)
+    graph = None if size is not None else make_graph(config.graph, None)
+    problem = make_problem(config, graph.agents if size is None and graph is not None else size)
+    if problem.agents < 2:  # only a column can say so
+        raise InputError(
+            f"column {size!r} holds one value only, {problem.split.names[0]!r}, which makes one agent; needed two. "
+            f"Name another column by --agents, or pass a count such as --agents 4 --drop {size} to deal out the rows."
+        )
     if config.run.prior is not None:
         loss = problem.spec["loss"].replace("_", "-")
-        asked["prior"] = _prior(config, config.run.prior, loss, problem.data.features, problem.ranges)
-    return problem, graph or _graph(config.graph, problem.agents), asked
+        asked["prior"] = make_prior(config, config.run.prior, loss, problem.data.features, problem.ranges)
+    return problem, graph or make_graph(config.graph, problem.agents), asked
 
 
 def build_unseen(
@@ -264,8 +271,8 @@ def build_unseen(
     options |= _options_of(wanted, chosen) | ({} if classes is None else {"classes": classes})
     facts = public_facts(sizes, features, loss=chosen, **options)
     if config.run.prior is not None:
-        asked["prior"] = _prior(config, config.run.prior, chosen, features, wanted.ranges)
-    return facts, _graph(config.graph, len(sizes)), asked
+        asked["prior"] = make_prior(config, config.run.prior, chosen, features, wanted.ranges)
+    return facts, make_graph(config.graph, len(sizes)), asked
 
 
 def solve_arguments(run: RunSection) -> dict[str, Any]:
@@ -315,23 +322,23 @@ def load_records(section: DataSection, agents: object = None) -> Records:
     return load_data(section.source, label=section.label, groups=groups, drop=section.drop)
 
 
-def _problem(config: Config, agents: int | str | list[int] | None) -> Problem:
+def make_problem(config: Config, agents: int | str | list[int] | None) -> Problem:
     records = load_records(config.data, agents)
     chosen = config.problem.loss or loss_for(config.problem, records)
-    return _make_problem(config.problem, chosen, records, agents, config.problem.ranges)
+    return assemble(config.problem, chosen, records, agents, config.problem.ranges)
 
 
-def _prior(config: Config, source: str, loss: str, features: int, ranges: Any) -> Problem:
+def make_prior(config: Config, source: str, loss: str, features: int, ranges: Any) -> Problem:
     """The same problem over public records, which nobody splits; scaled by the private ones' bounds."""
     records = load_records(config.data.model_copy(update={"source": source}), config.problem.agents)
     if records.features != features:
         raise InputError(
             f"the prior {source} has {records.features} features and the data {features}; needed the same columns."
         )
-    return _make_problem(config.problem, loss, records, 1, ranges)
+    return assemble(config.problem, loss, records, 1, ranges)
 
 
-def _make_problem(
+def assemble(
     wanted: ProblemSection, loss: str, records: Records, agents: int | str | list[int] | None, ranges: Any
 ) -> Problem:
     options = {"l1": wanted.l1, "l2": wanted.l2, "intercept": wanted.intercept, "record_norm": wanted.record_norm}
@@ -377,7 +384,7 @@ def _make_regulariser(table: dict[str, Any]) -> Any:
     return maker(*(table[name] for name in REGULARISERS[table["kind"]]))
 
 
-def _graph(section: GraphSection, agents: int | None) -> Graph:
+def make_graph(section: GraphSection, agents: int | None) -> Graph:
     from relaydp.graph import from_edges, read_graph
     from relaydp.graph.topologies import graph_named
 

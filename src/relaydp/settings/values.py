@@ -151,6 +151,11 @@ def as_ranges(value: object) -> str | tuple[Any, Any]:
             value = [float(word) for word in value.split(",")]
         except ValueError:
             raise InputError(f"ranges={value!r} arrived; needed low,high such as 0,255, fit, or fit-public.") from None
+        if len(value) != 2:
+            raise InputError(
+                f"{len(value)} numbers arrived; needed two, low,high such as 0,255, for all features. A range for each "
+                "feature goes into a TOML file: ranges = [[low, ...], [high, ...]]."
+            )
     if isinstance(value, str):
         return choose("way to get ranges (or low,high such as 0,255)", value, ("fit", "fit-public"))
     if isinstance(value, list | tuple) and len(value) == 2:

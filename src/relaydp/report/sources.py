@@ -1,0 +1,120 @@
+"""What a report is made from: folders of runs, comparisons and attacks, told apart by the files in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from relaydp.auditing.campaign import SavedAttack, load_attack
+from relaydp.engine.saved import SavedComparison, load_comparison
+from relaydp.engine.spending import Spending as Spending
+from relaydp.engine.spending import agents_spending, epsilon_spent
+from relaydp.errors import InputError
+from relaydp.result import Result, Trace, load_result
+
+# The file that tells what a folder is, and which command writes such a one.
+MARKS = {
+    "comparison.json": "relaydp compare --out",
+    "attack.json": "relaydp attack --out",
+    "summary.json": "relaydp run --out",
+}
+
+
+class Run(NamedTuple):
+    """One saved run, with what the page says of it in several places."""
+
+    label: str
+    result: Result
+    trace: Trace
+    spent: list[float] | None  # epsilon at the trace's points; None where no guarantee stands behind the run
+    spending: list[Spending] | None  # by agent; None where no guarantee stands behind the run
+    certificate: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sources:
+    runs: list[Run] = field(default_factory=list)
+    comparisons: list[tuple[str, SavedComparison]] = field(default_factory=list)
+    attacks: list[tuple[str, SavedAttack]] = field(default_factory=list)
+
+    @property
+    def shows_records(self) -> bool:
+        return any(attack.images for _, attack in self.attacks)
+
+
+def read_sources(folders: Sequence[Path]) -> Sources:
+    """Read every folder; each gets its name for a label, numbered where two are called alike."""
+    found, used = Sources(), set()
+    for folder in folders:
+        label, k = folder.resolve().name, 2
+        while label in used:
+            label, k = f"{folder.resolve().name} ({k})", k + 1
+        used.add(label)
+        kind = _kind(folder)
+        if kind == "comparison.json":
+            found.comparisons.append((label, load_comparison(folder)))
+        elif kind == "attack.json":
+            found.attacks.append((label, load_attack(folder)))
+        else:
+            found.runs.append(_run(label, folder))
+    return found
+
+
+def _kind(folder: Path) -> str:
+    writers = ", ".join(f"`{command}`" for command in MARKS.values())
+    if not folder.exists():
+        raise InputError(f"{folder} is not there; needed a folder written by one of {writers}.")
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file; needed the folder that one of {writers} wrote.")
+    for mark in MARKS:
+        if (folder / mark).is_file():
+            return mark
+    raise InputError(
+        f"{folder} holds none of {', '.join(MARKS)}; needed a folder written by one of {writers}. Give that one."
+    )
+
+
+def _run(label: str, folder: Path) -> Run:
+    result = load_result(folder)
+    if result.trace is None:
+        raise InputError(
+            f"{folder} has no trace.csv, so there is no history to draw; needed a run that was measured as it went. "
+            "Run it again with trace=True, which `relaydp run` always does."
+        )
+    try:  # the certificate as it was written: that is the one somebody relies on
+        certificate = json.loads((folder / "certificate.json").read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{folder}/certificate.json cannot be read ({error}); needed the file that the run wrote. Use the folder "
+            "as it was saved."
+        ) from error
+    _check_certificate(folder, certificate, result)
+    defended = result.private and result.ledger is not None and result.delta is not None
+    spending = agents_spending(result.ledger, result.delta) if defended else None  # type: ignore[arg-type]
+    return Run(label, result, result.trace, epsilon_spent(result), spending, certificate)
+
+
+def _check_certificate(folder: Path, certificate: Any, result: Result) -> None:
+    """A certificate that promises something else than the run's own ledger is not shown."""
+    again = json.loads(json.dumps(result.certificate()))
+    saved = certificate if isinstance(certificate, dict) else {}
+    for name in ("private", "promise", "epsilon", "delta", "agents"):
+        if name not in saved or not _same(saved[name], again[name]):
+            raise InputError(
+                f"{folder}/certificate.json says {name}={str(saved.get(name))[:60]!r}, where the run's ledger and "
+                "summary give something else; needed the files as the run wrote them. Use an unedited copy."
+            )
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Equal, but for the last bits of numbers, which another machine may round differently."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+    return a == b

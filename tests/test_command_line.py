@@ -1,0 +1,511 @@
+"""Laws that hold for every command: a map that fits a screen, examples that parse, flags that mean one thing,
+completion that knows what there is, and usage errors that name what was meant.
+
+Under --json stdout is one JSON document and stderr has errors only; an error is one paragraph on stderr and exit code 2
+whether or not --json was given. Under --quiet neither has anything but errors.
+"""
+
+import json
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from relaydp.cli import choices
+from relaydp.cli.main import MAP, app, flags_of, in_flags
+
+ROOT = typer.main.get_command(app)
+# Small and of one shape, so that all runs of a test process share their compiled loops.
+SMALL = (
+    "--data breast-cancer --agents 3 --activations 3 --walk cyclic --record-norm 1 --steps paper --epsilon 1".split()
+)
+
+
+def walk(command=ROOT, words=()):
+    """Every command and group with the words that lead to it."""
+    yield words, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from walk(inner, (*words, name))
+
+
+EVERY = {" ".join(words): command for words, command in walk() if words}
+LEAVES = {name: command for name, command in EVERY.items() if not hasattr(command, "commands")}
+
+
+def call(*args, **env):
+    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="relaydp", env=env)
+
+
+def strict(text):
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+# ---------------------------------------------------------------- the map
+
+
+def test_the_map_fits_a_screen_and_says_every_line_in_full():
+    lines = call("--help", COLUMNS="80").stdout.split("\n")
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert "…" not in text and "..." not in text.replace("[ARGS]...", "")
+    for name, _, line, _ in MAP:
+        assert re.search(rf"│ {name} +{re.escape(line)} +│", text), name
+
+
+def test_panels_follow_a_users_journey():
+    text = call("--help").stdout
+    panels = [name for name in re.findall(r"╭─ (\w+) ─", text) if name != "Options"]
+    assert panels == ["Start", "Train", "Check", "Deploy", "Data"]
+    assert {name for name, *_ in MAP} == set(ROOT.commands)
+    shown = [word for word in re.findall(r"^│ (\w+) ", text, re.M) if word in ROOT.commands]
+    assert shown == [name for name, *_ in MAP]
+
+
+# ---------------------------------------------------------------- examples
+
+
+def examples(command):
+    """The lines of a help text that can be copied; a backslash joins lines, three blanks begin a remark."""
+    text = f"{command.help or ''}\n{command.epilog or ''}".replace("\\\n", " ")
+    lines = [line.strip() for line in text.split("\n")]
+    return [re.split(r"\s{3,}(?=[a-z])", line)[0] for line in lines if line.startswith("relaydp ")]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_command_has_an_example_of_itself(name):
+    assert any(line.startswith(f"relaydp {name}") for line in examples(EVERY[name])), name
+
+
+def parse(line):
+    """Parse as the app would, and run nothing: an unknown flag, a missing one or a word too many raises."""
+    _, *words = shlex.split(line)
+    command, context = ROOT, ROOT.make_context("relaydp", [], resilient_parsing=True)
+    while hasattr(command, "commands"):
+        name = words.pop(0)
+        command = command.commands[name]
+        inner = [] if hasattr(command, "commands") else words
+        context = command.make_context(name, inner, parent=context, resilient_parsing=hasattr(command, "commands"))
+    return context
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_example_parses(name):
+    for line in examples(EVERY[name]):
+        parse(line)
+
+
+@pytest.mark.parametrize(
+    "line", ["relaydp run --epsilom 1", "relaydp show", "relaydp show a b", "relaydp run --seed x"]
+)
+def test_a_wrong_example_would_not_parse(line):
+    with pytest.raises(Exception, match="No such option|Missing|unexpected|valid"):
+        parse(line)
+
+
+# ---------------------------------------------------------------- one name, one meaning
+
+JSON, OUT, SEED, QUIET = "--json", "--out", "--seed", "--quiet"
+# What each command does: prints a result, makes files, is random, takes more than two seconds.
+DOES = {
+    "demo": {JSON, SEED, QUIET},
+    "doctor": {JSON, QUIET},
+    "run": {JSON, OUT, SEED, QUIET},
+    "plan": {JSON, SEED, QUIET},
+    "compare": {JSON, OUT, SEED, QUIET},
+    "sweep": {JSON, OUT, SEED, QUIET},
+    "report": {JSON, OUT, QUIET},
+    "show": {JSON},
+    "rerun": {JSON, QUIET},
+    "ledger show": {JSON},
+    "ledger verify": {JSON, QUIET},
+    "audit": {JSON, SEED, QUIET},
+    "attack": {JSON, OUT, SEED, QUIET},
+    "paper list": {JSON},
+    "paper run": {JSON, OUT, SEED, QUIET},
+    "paper all": {JSON, OUT, SEED, QUIET},
+    "consortium new": {JSON, OUT, SEED},
+    "consortium plan": {JSON, OUT, QUIET},
+    "consortium check": {JSON, QUIET},
+    "consortium show": {JSON},
+    "consortium demo": {JSON, OUT, SEED, QUIET},
+    "agent keygen": {JSON, OUT},
+    "agent serve": {JSON, SEED, QUIET},
+    "agent resume": {JSON, SEED, QUIET},
+    "agent status": {JSON},
+    "agent export": {JSON, OUT},
+    "agent reroute order": {JSON, OUT},
+    "agent reroute sign": {JSON},
+    "agent reroute apply": {JSON},
+    "data list": {JSON},
+    "data info": {JSON},
+    "data fetch": {JSON, QUIET},
+}
+SERVED = "runs for days, logs JSON lines to stderr, and its result is a folder"
+DEVELOPMENT = "called --development-seed, for noise from a seed is not private"
+SEEDED = "runs the seeds 0 to N-1 of --seeds N and shows medians over them"
+KEPT_ON = "goes on from what is in --out; --fresh computes it again"
+WITHOUT = {
+    ("compare", SEED): SEEDED,
+    ("sweep", SEED): "the study file lists its seeds",
+    ("paper run", SEED): SEEDED,
+    ("paper all", SEED): SEEDED,
+    ("paper run", "--overwrite"): KEPT_ON,
+    ("paper all", "--overwrite"): KEPT_ON,
+    ("consortium new", OUT): "the file is its argument",
+    ("consortium new", SEED): "called --walk-seed, for it is part of what parties agree on, and public",
+    ("consortium demo", SEED): DEVELOPMENT,
+    ("consortium demo", "--overwrite"): "holds keys and journals, which nothing replaces",
+    ("agent keygen", OUT): "the folder is its argument",
+    ("agent keygen", "--overwrite"): "a key is never replaced",
+    ("agent export", "--overwrite"): "a handover is never replaced",
+    **{(f"agent {name}", flag): SERVED for name in ("serve", "resume") for flag in (JSON, QUIET)},
+    **{(f"agent {name}", SEED): DEVELOPMENT for name in ("serve", "resume")},
+}
+
+
+def flags(command):
+    return {name: param for param in command.params for name in param.opts}
+
+
+def test_every_command_says_what_it_does():
+    assert DOES.keys() == LEAVES.keys()
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_what_a_command_does_gives_it_its_flags(name):
+    needed = DOES[name] | ({"--overwrite"} if OUT in DOES[name] else set())
+    missing = {flag for flag in needed if flag not in flags(LEAVES[name])}
+    assert missing == {flag for which, flag in WITHOUT if which == name}, name
+
+
+@pytest.mark.parametrize("flag", [JSON, QUIET, "--overwrite"])
+def test_a_shared_flag_has_one_text(flag):
+    having = [flags(command)[flag] for command in LEAVES.values() if flag in flags(command)]
+    assert len({param.help for param in having}) == 1 and len(having) > 5
+    assert all(param.is_flag and param.default is False for param in having)
+    assert all(("-q" in param.opts) == (flag == QUIET) for param in having)
+
+
+def test_a_seed_says_what_it_is_the_seed_of_and_is_0_by_default():
+    having = [flags(command)[SEED] for command in LEAVES.values() if SEED in flags(command)]
+    assert len(having) >= 5
+    assert all(param.help.startswith("Of ") and param.default in (0, None) for param in having)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """One saved run, and what `run --json` printed about it."""
+    folder = tmp_path_factory.mktemp("kept") / "first"
+    done = call("run", *SMALL, "--out", folder, "--json")
+    assert done.exit_code == 0 and done.stderr == "", done.output
+    return folder, strict(done.stdout)
+
+
+QUICK = [
+    ["plan", *SMALL],
+    ["show", "KEPT"],
+    ["rerun", "KEPT"],
+    ["ledger", "show", "KEPT"],
+    ["ledger", "verify", "KEPT"],
+    ["data", "list"],
+    ["data", "info", "digits"],
+    ["data", "fetch", "digits"],
+]
+
+
+@pytest.mark.parametrize("words", QUICK, ids=lambda words: " ".join(words[:2]))
+def test_json_is_one_document_and_quiet_is_silent(words, kept):
+    folder, summary = kept
+    words = [str(folder) if word == "KEPT" else word for word in words]
+    done = call(*words, "--json")
+    assert done.exit_code == 0 and done.stderr == "", done.output
+    found = strict(done.stdout)
+    if words[0] == "show":
+        assert found == summary
+    if QUIET in flags(parse(shlex.join(["relaydp", *words])).command):
+        done = call(*words, "--quiet")
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_an_error_under_json_is_still_an_error():
+    done = call("run", "--data", "digit", "--json")
+    assert done.exit_code == 2 and done.stdout == "" and done.stderr.startswith("error: ")
+
+
+# ---------------------------------------------------------------- completion
+
+
+def real_lists():
+    from relaydp.algorithm import algorithms
+    from relaydp.attack.expose import METHODS
+    from relaydp.auditing.canary import CANARIES
+    from relaydp.data import catalogue_names
+    from relaydp.graph import WALKS
+    from relaydp.graph.topologies import NAMED, PLAIN
+    from relaydp.paper import EXPERIMENTS
+    from relaydp.paper.experiment import DATA
+    from relaydp.problem.bounds import FITTED
+    from relaydp.runtime.agreement import network_algorithms
+    from relaydp.settings import values
+
+    return {
+        "ALGORITHMS": algorithms(),
+        "NETWORK_ALGORITHMS": network_algorithms(),
+        "GRAPHS": NAMED,
+        "PLAIN_GRAPHS": PLAIN,
+        "WALKS": WALKS,
+        "LOSSES": values.loss_functions(),
+        "MECHANISMS": values.MECHANISMS,
+        "VARIANTS": values.VARIANTS,
+        "RANGES": FITTED,
+        "STEPS": ("tuned", "paper"),
+        "DATA_SETS": catalogue_names(),
+        "CANARIES": CANARIES,
+        "METHODS": METHODS,
+        "EXPERIMENTS": EXPERIMENTS,
+        "PAPER_DATA": DATA,
+    }
+
+
+def test_the_lists_for_completion_are_the_real_ones():
+    real = real_lists()
+    written = {name: value for name, value in vars(choices).items() if name.isupper()}
+    assert {name: sorted(value) for name, value in written.items()} == {n: sorted(v) for n, v in real.items()}
+
+
+def offered(line, shell="bash"):
+    """What a shell is offered at the end of a line, by the protocol its script speaks."""
+    words = line.split(" ")
+    env = {"_RELAYDP_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line, "COMP_WORDS": line}
+    env |= {"COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    done = call(**env)
+    assert done.exit_code == 0 and done.stderr == "", done.output
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_is_offered_commands_flags_and_values(shell):
+    for line, word in (("relaydp ru", "run"), ("relaydp run --wa", "--walk"), ("relaydp run --walk cy", "cyclic")):
+        assert re.search(rf"(?<![\w-]){word}(?!\w)", "\n".join(offered(line, shell))), (line, shell)
+
+
+# of every command, the flags whose values are a closed list
+CLOSED = {
+    "algorithm": choices.ALGORITHMS,
+    "graph": choices.GRAPHS,
+    "walk": choices.WALKS,
+    "mechanism": choices.MECHANISMS,
+    "loss": choices.LOSSES,
+}
+
+
+@pytest.mark.parametrize("name", ["run", "plan", "audit", "consortium new", "consortium demo"])
+def test_closed_lists_are_offered(name):
+    asked = [param for param in LEAVES[name].params if param.name in CLOSED]
+    assert asked
+    for param in asked:
+        found = set(offered(f"relaydp {name} {param.opts[0]} "))
+        assert found and found <= set(CLOSED[param.name]), (name, param.name)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("relaydp run --data brea", ["breast-cancer"]),
+        ("relaydp data info dig", ["digits"]),
+        ("relaydp paper run table-li", ["table-linear"]),
+        ("relaydp paper run plf --data mnist,cif", ["mnist,cifar10"]),
+        ("relaydp run --graph visits.csv", []),  # nothing of ours: bash goes on with file names
+    ],
+)
+def test_values_are_offered(line, found):
+    assert offered(line) == found
+
+
+HEAVY = """
+import sys
+from relaydp.cli.main import main
+sys.argv = ["relaydp"]
+try: main()
+except SystemExit as stop: assert not stop.code
+heavy = {"jax", "numpy", "scipy", "sklearn", "matplotlib", "networkx"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_completion_of_the_real_command_waits_for_nothing_heavy():
+    env = {"_RELAYDP_COMPLETE": "complete_bash", "COMP_WORDS": "relaydp run --algorithm pg", "COMP_CWORD": "3"}
+    done = subprocess.run(
+        [sys.executable, "-c", HEAVY], env={**os.environ, **env}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["pg-admm", "pg-extra"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_is_printed(shell, monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # the shell is then an argument
+    done = call("--show-completion", shell)
+    assert done.exit_code == 0 and f"complete_{shell}" in done.stdout
+
+
+# ---------------------------------------------------------------- wrong usage
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["rnu"], "'run'"),
+        (["docter"], "'doctor'"),
+        (["ledger", "verfy", "first"], "'verify'"),
+        (["verify", "first"], "'ledger verify'"),
+        (["run", "--epsilom", "1"], "--epsilon"),
+        (["run", "--quite"], "--quiet"),
+        (["--verson"], "--version"),
+        (["consortium", "demo", "--epsilonn", "1"], "--epsilon"),
+    ],
+)
+def test_wrong_usage_names_what_was_meant(words, meant):
+    done = call(*words)
+    assert done.exit_code == 2 and done.stdout == "" and "Traceback" not in done.stderr
+    said = " ".join(re.sub("[│╭╰─╮╯]", " ", done.stderr).split())
+    assert re.search(rf"Did you mean {re.escape(meant)}\?", said), said
+
+
+def test_errors_speak_of_flags_that_the_command_has():
+    known = flags_of(ROOT.commands["run"])
+    said = in_flags("Pass record_norm=2, ranges=(low, high), clip=, drop='a b' or classes=3; seed=7.", known)
+    assert said == "Pass --record-norm=2, --ranges=LOW,HIGH, --clip=NUMBER, --drop='a b' or classes=3; --seed=7."
+    for text in ("x=[1, 2]", "ranges=[0.0, 1.0] arrived", "no flags here", "a.epsilon=1"):
+        assert in_flags(text, known) == text
+
+
+# ---------------------------------------------------------------- files of one's own
+
+ROWS = "age,dose,hospital,outcome\n" + "".join(
+    f"{20 + k},{k % 7 / 7:.2f},{'ab'[k % 2]},{k % 3 % 2}\n" for k in range(30)
+)
+TABLE = {"visits.csv": ROWS}
+PRIVATE = ["--agents", "hospital", "--epsilon", 1]
+# name: (files, arguments of run, what the error must say)
+MISTAKES = {
+    "no such file": (TABLE, ["--data", "visit.csv"], ["does not exist", "Did you mean 'visits.csv'?"]),
+    "no suffix": (TABLE, ["--data", "visits"], ["Did you mean 'visits.csv'?"]),
+    "a folder": ({}, ["--data", "."], ["folder", "file in it"]),
+    "a PDF": ({"scan.pdf": "%PDF-1.7"}, ["--data", "scan.pdf"], ["scan.pdf", "as CSV"]),
+    "a PDF by another name": ({"scan.csv": "%PDF-1.7\n1 0"}, ["--data", "scan.csv"], ["is a PDF", "needed CSV"]),
+    "Excel": ({"a.xlsx": "PK\x03\x04"}, ["--data", "a.xlsx"], ["spreadsheet", "save the sheet as CSV"]),
+    "Excel by another name": ({"a.csv": "PK\x03\x04..."}, ["--data", "a.csv"], ["Excel", "save the sheet as CSV"]),
+    "empty": ({"a.csv": ""}, ["--data", "a.csv"], ["0 bytes"]),
+    "ragged": ({"a.csv": "a,b\n1,2\n1,2,3\n"}, ["--data", "a.csv"], ["row 2 (line 3)", "3 values", "2 columns"]),
+    "semicolons": ({"a.csv": "a;b\n1;2\n"}, ["--data", "a.csv"], ["semicolons", "needed commas"]),
+    "column": (
+        TABLE,
+        ["--data", "visits.csv", "--label", "outcom"],
+        ["age, dose, hospital", "Did you mean 'outcome'?"],
+    ),
+    "bounds": (TABLE, ["--data", "visits.csv", *PRIVATE], ["--record-norm=NUMBER", "--ranges=LOW,HIGH"]),
+    "fitted": (
+        TABLE,
+        ["--data", "visits.csv", *PRIVATE, "--ranges", "fit"],
+        ["--ranges=LOW,HIGH", "--ranges=fit-public"],
+    ),
+    "label bound": (
+        TABLE,
+        ["--data", "visits.csv", *PRIVATE, "--ranges", "0,99", "--label", "age"],
+        ["--clip=NUMBER", "--label-bound=NUMBER"],
+    ),
+    "one class": (
+        {"a.csv": re.sub(r",\d\n", ",1\n", ROWS)},
+        ["--data", "a.csv", *PRIVATE, "--ranges", "0,99"],
+        ["one class", "--label=COLUMN"],
+    ),
+    "one site": (
+        {"a.csv": ROWS.replace(",b,", ",a,")},
+        ["--data", "a.csv", *PRIVATE, "--ranges", "0,99"],
+        ["'hospital' holds one value only, 'a'", "--agents 4"],
+    ),
+    "text": (TABLE, ["--data", "visits.csv", "--agents", 2], ["'hospital' holds 'a'", "--drop=hospital"]),
+    "gap": (
+        {"a.csv": ROWS.replace("22,0.29", "22,")},
+        ["--data", "a.csv", *PRIVATE],
+        ["'dose' holds nothing in row 3", "--drop=dose"],
+    ),
+    "a word among numbers": (
+        {"a.csv": ROWS.replace("22,0.29", "22,unknown")},
+        ["--data", "a.csv", *PRIVATE],
+        ["'dose' holds 'unknown' in row 3", "Fill it", "--drop=dose"],
+    ),
+    "three ranges": (TABLE, ["--data", "visits.csv", "--ranges", "0,1,2"], ["--ranges", "needed two"]),
+    "records for settings": (TABLE, ["visits.csv"], ["--data visits.csv"]),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_with_a_file_of_ones_own_says_which_flag_to_pass(name, tmp_path, monkeypatch):
+    files, args, needles = MISTAKES[name]
+    monkeypatch.chdir(tmp_path)
+    for file, content in files.items():
+        Path(file).write_text(content)
+    done = call("run", *args)
+    assert done.exit_code == 2 and done.stdout == "", done.output
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    for needle in needles:
+        assert needle in done.stderr, done.stderr
+    assert not re.search(r"(?<!--)\b(record_norm|label_bound|groups|drop)=", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("words", [["show"], ["rerun"], ["ledger", "show"], ["ledger", "verify"]])
+def test_a_result_that_is_not_there(words, tmp_path):
+    done = call(*words, tmp_path / "nowhere")
+    assert done.exit_code == 2 and "does not exist" in done.stderr and "Errno" not in done.stderr
+
+
+# ---------------------------------------------------------------- progress
+
+BAR = """
+import time
+from relaydp.cli.progress import step_bar
+with step_bar({silent}, "getting ready") as report:
+    time.sleep(0.3)
+    for done in range(1, 7):
+        report.hops("recal on ring(8)")(done, 10)
+        time.sleep(0.15)
+"""
+
+
+def on_a_terminal(code):
+    """What a program writes to a stderr that is a terminal of 100 columns."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "COLUMNS": "100", "TERM": "xterm"}
+    done = subprocess.Popen([sys.executable, "-c", code], stderr=theirs, stdout=subprocess.PIPE, env=env)
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 4096):
+            text += part
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    finally:
+        os.close(ours)
+    assert done.communicate(timeout=60)[0] == b"" and done.returncode == 0
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode())
+
+
+def test_a_terminal_sees_how_far_and_how_long():
+    text = on_a_terminal(BAR.format(silent=False))
+    assert "getting ready" in text and "recal on ring(8)" in text
+    assert re.search(r"\d/10 +0:00:0\d +0:0\d left", text), text
+
+
+def test_no_bar_where_nobody_looks():
+    assert on_a_terminal(BAR.format(silent=True)).strip() == ""
+    done = subprocess.run([sys.executable, "-c", BAR.format(silent=False)], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
