@@ -1,9 +1,14 @@
-"""Every Python snippet of README and docs runs, every doctest holds, every linked file exists, every example works."""
+"""Every snippet of README and docs runs, every notebook, every example, every doctest; what is not run says why.
+
+How a page is read and run is told in scripts/page_snippets.py.
+"""
 
 import doctest
 import importlib
+import json
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,23 +18,127 @@ import pytest
 import relaydp
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import page_snippets  # noqa: E402
+import update_errors  # noqa: E402
+from page_snippets import SnippetError, blocks_of, calls_of, parse_command, run_page  # noqa: E402
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(relaydp.__path__, "relaydp.")
     if not module.name.endswith("__main__")
 )
+RUN = {"python", "console"}
+SHELL = {"shell", "sh", "bash"}  # for blocks that are not run: a block that is has prompts
+SHOWN = {"text", "toml", "csv", "json"}
+# How many blocks of each page are marked as not run. One more needs a reason in the page and a number here.
+NOT_RUN = {
+    "README.md": 2,
+    "cluster.md": 4,
+    "consortium.md": 3,
+    "performance.md": 1,
+    "reproduction.md": 1,
+    "tutorial.md": 1,
+}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_snippets_run(page, tmp_path, monkeypatch):
-    snippets = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
-    if not snippets:
-        return
-    monkeypatch.chdir(tmp_path)
-    names = {"__name__": "snippet"}
-    for snippet in snippets:
-        exec(compile(snippet, str(page), "exec"), names)
+def named(path):
+    return path.name
+
+
+# ---------------------------------------------------------------- pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_snippets_run(page, tmp_path):
+    run_page(page, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_block_is_run_or_says_why_not(page):
+    """A block is run, or shows something, or is marked: nothing that looks like a command escapes."""
+    for block in blocks_of(page.read_text()):
+        where = f"{page.name}, line {block.line}"
+        if block.reason is not None:
+            assert block.language in RUN | SHELL and block.title is None, f"{where}: nothing here could have been run"
+        else:
+            assert block.language in RUN | SHOWN, f"{where}: ```{block.language} is neither run nor marked as not run"
+
+
+def test_the_blocks_that_are_not_run_are_these():
+    found = {page.name: sum(block.reason is not None for block in blocks_of(page.read_text())) for page in PAGES}
+    assert {name: count for name, count in found.items() if count} == NOT_RUN
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name in NOT_RUN], ids=named)
+def test_commands_that_are_not_run_exist_with_their_flags(page):
+    for block in blocks_of(page.read_text()):
+        if block.reason is None or block.language == "python":
+            continue
+        prompted = block.language == "console"
+        lines = [call.command for call in calls_of(block.text)] if prompted else joined(block.text)
+        for line in lines:
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["relaydp"]:
+                parse_command(words[1:])
+
+
+def joined(text):
+    return text.replace("\\\n", " ").splitlines()
+
+
+def test_no_fence_is_indented():
+    """Blocks inside lists or notes would not be found, and so not be run."""
+    for page in PAGES:
+        assert not re.search(r"^ +```", page.read_text(), re.M), page.name
+
+
+def test_every_algorithm_is_described():
+    page = (DOCS / "algorithms.md").read_text()
+    for name in relaydp.algorithms():
+        assert f"`{name}`" in page
+
+
+def test_every_public_name_is_in_the_reference():
+    listed = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(), re.M)
+    found = [resolved(path) for path in listed]
+    assert len(listed) == len(set(listed))
+    for name in relaydp.__all__:
+        value = getattr(relaydp, name)
+        assert any(value is other for other in found), f"docs/api.md lacks {name}"
+
+
+def resolved(path):
+    """What a dotted path means: a module, or something in one."""
+    parts = path.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[cut:]:
+            value = getattr(value, part)
+        return value
+    raise AssertionError(f"{path} is nothing that can be imported")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_to_files_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_tests_that_pages_point_to_exist():
+    """The answers for data-protection officers name their tests."""
+    tests = "\n".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    for page in PAGES:
+        for name in re.findall(r"`(test_\w+)`", page.read_text()):
+            assert f"def {name}(" in tests, f"{page.name} points to {name}"
 
 
 def test_the_readmes_table_is_what_the_demo_prints():
@@ -47,17 +156,56 @@ def test_the_readmes_table_is_what_the_demo_prints():
     assert measured["rows"][1]["accuracy"] >= 0.94
 
 
-def test_every_algorithm_is_described():
-    page = (ROOT / "docs" / "algorithms.md").read_text()
-    for name in relaydp.algorithms():
-        assert f"`{name}`" in page
+# ---------------------------------------------------------------- the machinery can fail
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_to_files_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("```console\n$ echo 3 agents\n4 agents\n```\n", "is shown with"),
+        ("```console\n$ echo epsilon 1.5\nepsilon 1.0\n```\n", "is shown with"),
+        ("```console\n$ false\n```\n", "exit code 1, not 0"),
+        ("```console\n$ true\n# exit code 2\n```\n", "exit code 0, not 2"),
+        ("```console\n$ relaydp data info nothing.csv\n```\n", "exit code 2, not 0"),
+        ("```console\nls\n```\n", "needed a command"),
+        ("```python\nprint('a')\n```\n\n```text\nb\n```\n", "is shown with"),
+    ],
+)
+def test_a_page_that_is_wrong_is_found_out(tmp_path, text, says):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(SnippetError, match=re.escape(says)):
+        run_page(page, tmp_path)
+
+
+def test_a_page_that_is_right_passes_and_files_are_written(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        '```csv title="two.csv"\na,label\n1,0\n2,1\n```\n\n```console\n$ relaydp data info two.csv\n'
+        "...\n records 2\n...\n$ cat two.csv | head -1\na,label\n```\n\n"
+        "<!-- not run: on purpose -->\n```python\nraise SystemExit\n```\n\n"
+        "```python\nx = 1\n```\n\n```python\nprint(x + 1.001)\n```\n\n```text\n2.0\n```\n"
+    )
+    run_page(page, tmp_path)
+    assert (tmp_path / "two.csv").read_text() == "a,label\n1,0\n2,1\n"
+
+
+def test_an_updated_page_shows_what_is_printed_and_keeps_what_agrees(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```console\n$ echo a \\\n    b\nc\n$ false\n$ echo one two\none ...\n```\n\n"
+        "```python\nprint(2)\n```\n\n```text\n3\n```\n"
+    )
+    new = update_errors.updated(page, tmp_path)
+    assert new == (
+        "```console\n$ echo a \\\n    b\na b\n$ false\n# exit code 1\n$ echo one two\none ...\n```\n\n"
+        "```python\nprint(2)\n```\n\n```text\n2\n```\n"
+    )
+    page.write_text(new)
+    run_page(page, tmp_path)
+
+
+# ---------------------------------------------------------------- code beside the pages
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -66,8 +214,39 @@ def test_doctests(name):
     assert doctest.testmod(module).failed == 0
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_doctests_of_the_scripts():
+    for module in (page_snippets, importlib.import_module("site_hooks"), importlib.import_module("site_doctests")):
+        found = doctest.testmod(module)
+        assert found.failed == 0 and found.attempted > 0
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=named)
 def test_examples_run(example, tmp_path):
     done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)
+def test_notebooks_are_kept_without_outputs(notebook):
+    content = json.loads(notebook.read_text())
+    code = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+    assert content["nbformat"] == 4 and code
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+
+
+# In a process of its own: the machinery of notebooks has event loops and warnings that are none of ours.
+RUN_NOTEBOOK = """
+import sys, nbclient, nbformat
+content = nbformat.read(sys.argv[1], as_version=4)
+nbclient.NotebookClient(content, timeout=120, kernel_name="python3").execute()
+outputs = [out for cell in content.cells for out in cell.get("outputs", [])]
+sys.exit("".join(out.text for out in outputs if out.get("name") == "stderr") or 0)
+"""
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)
+def test_notebooks_run_without_a_warning(notebook, tmp_path):
+    command = [sys.executable, "-c", RUN_NOTEBOOK, notebook]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

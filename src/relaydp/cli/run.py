@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,12 +26,13 @@ from relaydp.cli.options import (
     print_json,
 )
 from relaydp.cli.progress import step_bar
-from relaydp.errors import InputError
+from relaydp.errors import InputError, choose
 
 if TYPE_CHECKING:
     from relaydp.result import Result
 
 DIVERGED, INTERRUPTED = 3, 130  # exit codes
+CLUSTER, PLACES = "Cluster", ("local", "ray")
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by `relaydp run --out` or Result.save.")]
 
@@ -160,6 +163,21 @@ def run(
         ),
     ] = None,
     seed: Annotated[int | None, flag(RUN, "Of the walk and the noise; default 0.")] = None,
+    on: Annotated[str, flag(CLUSTER, "local (this process) or ray (a cluster); default local.", "PLACE")] = "local",
+    address: Annotated[
+        str | None,
+        flag(
+            CLUSTER, "Of a Ray cluster: HOST:6379, ray://HOST:10001 or auto; default: one is started here.", "ADDRESS"
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None, flag(CLUSTER, "Features of --data 'PATTERN', one file an agent, in order.", "NAME,NAME,...")
+    ] = None,
+    features: Annotated[int | None, flag(CLUSTER, "Their number, for files without names.", "N")] = None,
+    classes: Annotated[str | None, flag(CLUSTER, "Labels that there may be in these files.", "LABEL,LABEL,...")] = None,
+    checkpoint: Annotated[
+        Path | None, flag(CLUSTER, "Keep where such a run stands in this folder, and go on from it.", "FOLDER")
+    ] = None,
     out: Annotated[Path | None, flag(OUTPUT, "Keep the result in this new folder.", "FOLDER")] = None,
     overwrite: Overwrite = False,
     json_: AsJson = False,
@@ -171,6 +189,7 @@ def run(
     relaydp run --epsilon 1
     relaydp run --data visits.csv --agents hospital --ranges 0,1 --epsilon 0.5
     relaydp run examples/run.toml --seed 7 --out results/seven
+    relaydp run --on ray --data 'parts/*.csv' --columns age,dose --label ill --classes 0,1 --ranges 0,1 --epsilon 1
 
     \b
     Exit codes:
@@ -187,15 +206,39 @@ def run(
         raise InputError("--overwrite arrived without --out; needed the folder to replace. Add --out FOLDER.")
     # Every flag that was given, by name; what each means is config.py's business, for files and flags alike.
     given = {name: ctx.params[name] for name in FLAGS if ctx.params[name] not in (None, [], ())}
+    settings = read_config(config, given)
+    choose("--on", on, PLACES)
+    public = {"--columns": columns, "--features": features, "--classes": classes, "--checkpoint": checkpoint}
+    apart = on == "ray" and any(sign in settings.data.source for sign in "*?[")
+    for name, value in ({} if apart else public).items():
+        if value is not None:
+            raise InputError(f"{name} arrived for a run in one piece; it needs --on ray and --data 'PATTERN'.")
+    if address is not None and on != "ray":
+        raise InputError(f"--address {address} arrived with --on local; add --on ray.")
     with step_bar(quiet or json_, "reading the data") as report:
-        problem, network, asked = build(read_config(config, given))
+        if apart:
+            from relaydp.cluster.apart import solve_apart
+            from relaydp.settings.config import build_apart
 
-        from relaydp.engine import solve
+            parts, network, asked = build_apart(settings, columns, features, classes)
+            report("starting the agents")
+            hops = report.hops(f"{asked['algorithm']} on {network.name}")
+            with redirect_stdout(sys.stderr):  # where Ray tells of agents that it starts again: stdout is the result's
+                result = solve_apart(parts, network, **asked, address=address, checkpoint=checkpoint, progress=hops)
+        else:
+            problem, network, asked = build(settings)
+            # The transcript is only kept to be saved: it is by far the largest part of a result.
+            asked["transcript"] = out is not None
+            report("planning")
+            if on == "ray":
+                from relaydp.cluster.apart import solve_on_ray
 
-        report("planning")
-        hops = report.hops(f"{asked['algorithm']} on {network.name}")
-        # The transcript is only kept to be saved: it is by far the largest part of a result.
-        result = solve(problem, network, **asked, transcript=out is not None, progress=hops)
+                result = solve_on_ray(problem, network, **asked, address=address)
+            else:
+                from relaydp.engine import solve
+
+                hops = report.hops(f"{asked['algorithm']} on {network.name}")
+                result = solve(problem, network, **asked, progress=hops)
     saved = None if out is None else result.save(out, overwrite=overwrite)
     finish(result, saved, json_, quiet)
 

@@ -18,8 +18,8 @@ is; its loop; and a second turn, in which nobody acts, without which XLA would d
 computes what the simulator does, to the last bit, for the same route and the same draws on the same kind of machine.
 
 The exceptions are in (2), in rounds, where the simulator multiplies a batch of agents' records and a party has a batch
-of one: XLA does that by another routine for several outputs (softmax), and adds up the intercept of some thousand
-records in another order. There the last bit of g may differ.
+of one: XLA does that by another routine for several outputs (softmax), and adds up the intercept in another order: of
+some thousand records, and without clipping of any number. There the last bit of g may differ.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Desk(NamedTuple):
     network: Network
     steps: Any
     start: Array  # (dim,), where everybody begins
+    clip: Array | None  # 1: the answer is noisy already; None: bare, as the simulator's door is without a mechanism
     party: Array
     near: Array  # the party, and where an algorithm keeps what was heard its neighbours
 
@@ -80,7 +81,7 @@ class Desk(NamedTuple):
     def setting(self, parts: tuple[Array, ...] = (), heard: Array | None = None) -> Setting:
         """The simulator's, with g~ for an answer, and in a round with what was heard in the rows of others."""
         answered = cast(Any, Answered(self.sizes, parts))
-        setting = open_door(answered, self.terms, jnp.ones(()), self.network)
+        setting = open_door(answered, self.terms, self.clip, self.network)
         if heard is None:
             return setting
         mine = (jnp.arange(self.agents, dtype=self.party.dtype) == self.party)[:, None]
@@ -112,7 +113,14 @@ class Desk(NamedTuple):
 
 
 def desk_for(
-    algorithm: Algorithm, graph: Graph, party: int, sizes: np.ndarray, steps: Any, terms: Terms, dim: int
+    algorithm: Algorithm,
+    graph: Graph,
+    party: int,
+    sizes: np.ndarray,
+    steps: Any,
+    terms: Terms,
+    dim: int,
+    bare: bool = False,
 ) -> Desk:
     near = np.append(graph.neighbours(party), party) if algorithm.heard else np.array([party])
     return Desk(
@@ -121,6 +129,7 @@ def desk_for(
         network=network_of(graph, algorithm.needs),
         steps=steps,
         start=jnp.zeros(dim),
+        clip=None if bare else jnp.ones(()),
         party=jnp.asarray(party, jnp.int32),
         near=jnp.asarray(near, jnp.int32),
     )
@@ -222,7 +231,7 @@ def question(algorithm: Algorithm, desk: Desk, rows: Rows, baton: Array | None, 
 
 
 @partial(jax.jit, static_argnums=0)
-def mean_gradient(in_rounds: bool, silos: Silos, y: Array, clip: Array) -> Array:
+def mean_gradient(in_rounds: bool, silos: Silos, y: Array, clip: Array | None) -> Array:
     """(2), the way the simulator computes it: for one agent in a relay, for a batch of agents in a round."""
     if in_rounds:
         return silos.gradients(y[None, :], clip)[0]

@@ -20,6 +20,8 @@ from relaydp.engine.plan import Plan
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph
 from relaydp.problem import Problem, Silos, fused
+from relaydp.problem.loss import LEAST_SQUARES
+from relaydp.problem.problem import PRODUCT_SPEED
 from relaydp.runtime import desk as compiled
 from relaydp.runtime.desk import Rows, desk_for, on_network
 
@@ -42,22 +44,29 @@ def _padded(silos: Silos, rows: int) -> Silos:
 class Seat:
     """One party's part of a run; nothing is kept between calls.
 
-        problem     over this party's records alone;  draw: its noise
+        problem     over this party's records alone
+        draw        its noise. None makes a bare seat, which clips and noises nothing and takes only plans that promise
+                    nothing: for runs inside one organisation. What serves a network always brings a draw
         rows        what the party has of the state, as bytes: for its own journal, and nobody else
         hop         hops or rounds before this one;  activation: activations that this party has made before
 
     A message is (vectors, dim), float64. In a run that grows without bound it may be infinite: look before sending.
     """
 
-    def __init__(self, plan: Plan, graph: Graph, party: int, problem: Problem, draw: Draw) -> None:
+    def __init__(self, plan: Plan, graph: Graph, party: int, problem: Problem, draw: Draw | None) -> None:
         on_network(plan.algorithm)
         _check(plan, graph, party, problem)
+        if draw is None:
+            _check_bare(plan)
+        else:
+            _check_paid(plan, party)
         self.plan, self.party, self.draw, self.algorithm = plan, party, draw, plan.algorithm
         self.dim, self.vectors = problem.dim, plan.algorithm.vectors
         self._relays = plan.algorithm.kind == "relay"
         self._neighbours = set(graph.neighbours(party).tolist())
-        self._clip = jnp.asarray(plan.facts.clip)
-        self._desk = desk_for(plan.algorithm, graph, party, plan.facts.sizes, plan.steps, problem.terms, problem.dim)
+        self._clip = None if draw is None else jnp.asarray(plan.facts.clip)
+        sizes, terms, bare = plan.facts.sizes, problem.terms, draw is None
+        self._desk = desk_for(plan.algorithm, graph, party, sizes, plan.steps, terms, problem.dim, bare)
         self._silos, self._intercepts = self._records(problem)
         rows, message = compiled.first(self.algorithm, self._desk)
         self._counts = [len(part) for part in rows]
@@ -67,9 +76,16 @@ class Seat:
         """The records in the simulator's form, and how many intercepts it joins to the rest of a gradient."""
         # rounds do not ask for a fused pass, which would load Numba
         silos = problem.silos_for(self.plan.activations, clipped=True) if self._relays else problem.working_silos
+        if self._clip is None and self._gram_saves(problem):
+            return replace(silos, gram=problem._gram), 0
         if self._relays and fused.serves(silos):
             return silos, 0
         return _padded(silos, int(self.plan.facts.sizes.max())), problem.terms.free
+
+    def _gram_saves(self, problem: Problem) -> bool:
+        """As `Problem.silos_for` decides for everybody's records together."""
+        m, q = self.plan.facts.sizes.mean(), problem.dim
+        return problem.loss is LEAST_SQUARES and self.plan.activations * (m - q) > m * q / PRODUCT_SPEED
 
     # -- a relay
 
@@ -143,6 +159,8 @@ class Seat:
         scale, sensitivity = self.plan.scales[activation, self.party], self.plan.sensitivity[self.party]
         y = compiled.question(self.algorithm, self._desk, rows, baton, np.int32(hop))
         value = np.asarray(compiled.mean_gradient(not self._relays, self._silos, y, self._clip))
+        if self.draw is None:
+            return self._vectors("a gradient", value[None], 1)[0]
         drawn = np.asarray(self.draw(value, float(scale), float(sensitivity), int(hop)))
         return self._vectors("a draw", drawn[None], 1)[0]
 
@@ -179,7 +197,7 @@ class Seat:
 
 
 def _check(plan: Plan, graph: Graph, party: int, problem: Problem) -> None:
-    """Refuse a plan, a graph and records that do not belong together, and a plan that does not pay for its releases."""
+    """Refuse a plan, a graph and records that do not belong together."""
     facts, sizes = plan.facts, problem.split.sizes
     if not 0 <= party < facts.agents or not np.array_equal(graph.degree, plan.degree):
         raise InputError(
@@ -191,6 +209,11 @@ def _check(plan: Plan, graph: Graph, party: int, problem: Problem) -> None:
             f"records of sizes {sizes.tolist()} and {problem.dim} coefficients arrived; needed {facts.sizes[party]} "
             f"records and {facts.dim} coefficients, as planned. Bring all of party {party}'s own records, no others."
         )
+
+
+def _check_paid(plan: Plan, party: int) -> None:
+    """Refuse a plan that does not pay for its releases."""
+    facts = plan.facts
     least = 2.0 * facts.clip / facts.sizes[party]
     if plan.mechanism != "gradient" or not plan.sensitivity[party] >= least * (1.0 - ROUNDING):
         raise PrivacyError(
@@ -199,3 +222,11 @@ def _check(plan: Plan, graph: Graph, party: int, problem: Problem) -> None:
         )
     if not (plan.scales[:, party] > 0).all():
         raise PrivacyError(f"the plan has releases of party {party} without noise; needed scales above 0.")
+
+
+def _check_bare(plan: Plan) -> None:
+    if plan.mechanism is not None:
+        raise PrivacyError(
+            f"a plan with mechanism {plan.mechanism!r} arrived at a seat without noise; what it promises needs a draw. "
+            "Bring one, or plan without a budget."
+        )

@@ -275,6 +275,42 @@ def build_unseen(
     return facts, make_graph(config.graph, len(sizes)), asked
 
 
+def build_apart(
+    config: Config, columns: str | None, features: int | None, classes: str | None
+) -> tuple[list[str], Graph, dict[str, Any]]:
+    """What a Config means where the data is a pattern, one file an agent: files, graph, arguments of solve_apart."""
+    import glob
+
+    asked, wanted = solve_arguments(config.run), config.problem
+    files = sorted(glob.glob(str(Path(config.data.source).expanduser())))
+    if len(files) < 2:
+        raise InputError(f"--data {config.data.source!r} matches {len(files)} files; needed two or more, one an agent.")
+    if wanted.agents not in (None, len(files)) or config.data.groups or config.data.drop:
+        raise InputError(
+            f"--agents, --groups or --drop arrived for {len(files)} files, one an agent; leave them out. --columns "
+            "says which columns are used."
+        )
+    if asked.pop("variant", None) is not None:
+        raise InputError("variant arrived for agents apart, which have the sound mechanism or none; leave it out.")
+    labels = None if classes is None else _labels(classes)
+    loss = wanted.loss or _loss_asked(wanted) or ("logistic" if labels is None or len(labels) == 2 else "softmax")
+    asked |= {name: getattr(wanted, name) for name in ("l1", "l2", "intercept", "record_norm", "ranges", "clip")}
+    asked |= _options_of(wanted, loss) | {"loss": loss, "classes": labels, "features": features}
+    asked |= {"label": config.data.label, "columns": None if columns is None else columns.split(",")}
+    if wanted.regulariser is not None:
+        asked["regulariser"] = _make_regulariser(wanted.regulariser)
+    if config.run.prior is not None:
+        width = len(asked["columns"] or ()) or features or 0
+        asked["prior"] = make_prior(config, config.run.prior, loss, width, wanted.ranges)
+    return files, make_graph(config.graph, len(files)), asked
+
+
+def _labels(text: str) -> list[int] | list[str]:
+    """Labels as files have them: whole numbers where all are, else texts."""
+    words = [word.strip() for word in text.split(",")]
+    return [int(word) for word in words] if all(re.fullmatch(r"[-+]?\d{1,15}", word) for word in words) else words
+
+
 def solve_arguments(run: RunSection) -> dict[str, Any]:
     """[run] as keyword arguments of solve."""
     from relaydp.privacy import Budget

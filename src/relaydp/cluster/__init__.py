@@ -1,0 +1,32 @@
+"""Outgrowing one machine: studies of many runs over processes or a Ray cluster, and agents apart from each other.
+
+    study = read_study("study.toml")
+    table = run_study(study, on="ray")     # one row a run
+
+Names are imported when first used: Ray, JAX and Arrow wait until somebody needs them.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "Study": "relaydp.cluster.study",
+    "read_study": "relaydp.cluster.study",
+    "run_study": "relaydp.cluster.conduct",
+    "solve_apart": "relaydp.cluster.apart",
+    "solve_on_ray": "relaydp.cluster.apart",
+}
+
+__all__ = ["Study", "read_study", "run_study", "solve_apart", "solve_on_ray"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'relaydp.cluster' has no attribute {name!r}")
+
+
+if TYPE_CHECKING:
+    from relaydp.cluster.apart import solve_apart, solve_on_ray
+    from relaydp.cluster.conduct import run_study
+    from relaydp.cluster.study import Study, read_study

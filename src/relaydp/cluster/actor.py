@@ -1,0 +1,297 @@
+"""One agent of a cluster, and the crew of all of them as Ray actors.
+
+An `Agent` is a seat (`runtime.seat`, the simulator's own step at one party) with the simulator's noise for the run's
+seed, beside the records that only it has. Its calls are pure: what they answer follows from their arguments and from
+records that do not change, so that a call may be made again, by Ray or by us, in this process or in a new one. That is
+why a crew asks Ray to start lost agents anew without limit (`max_restarts`) and to repeat their calls
+(`max_task_retries`). For actors with state of their own the second would be wrong: the repeated call finds a state that
+has forgotten, or has counted twice, and there are two batons.
+
+Noise from a seed is known to whoever knows the seed. Inside one organisation that is who has the records anyway.
+Between organisations agents run `relaydp.runtime`, which draws from the operating system and keeps a journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from relaydp.algorithm import ALGORITHMS
+from relaydp.cluster.parts import About, Part, Task, fingerprint, read_part
+from relaydp.cluster.walk import HUGE, Lost
+from relaydp.engine.plan import Plan
+from relaydp.errors import InputError, PrivacyError, RelayError, choose, short
+from relaydp.graph import Graph
+from relaydp.privacy.mechanism import release
+from relaydp.problem import Problem
+from relaydp.problem.loss import LinearLoss
+from relaydp.problem.problem import MANY_AGENTS
+from relaydp.runtime.noise import Seeded
+from relaydp.runtime.seat import Draw, Seat
+
+RETRIES = 8  # deaths of a process that one call survives; one that needs too much memory dies each time
+PLACES = ("resources", "labels")
+Placement = Mapping[Any, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Seating:
+    """What every agent is told once the run is planned: public, and the same for all."""
+
+    plan: Plan  # without its route, which can be long and which only the loop needs
+    graph: Graph
+    seed: int
+    raw: str  # number types that all agents have, as read
+    kept: str  # and as kept
+    fingerprints: tuple[str, ...]
+
+
+class Agent:
+    """One agent: its records, read when first needed. `seating` comes in a list of one, so that Ray hands the reference
+    through; only a process that has no seat yet looks behind it."""
+
+    def __init__(self, part: Part, task: Task, key: str) -> None:
+        self.part, self.task, self.key = part, task, key
+        self._raw: str | None = None
+        self._print = ""
+        self._problem: Problem | None = None
+        self._seat: Seat | None = None
+
+    def about(self, raw: str | None = None) -> About:
+        """What may be known of the records: with their features as `raw`, where others have other number types."""
+        problem = self._own(raw)
+        kept, data = str(problem.silos.X.dtype), problem.data
+        return About(len(data), data.features, str(data.X.dtype), kept, self._print)
+
+    def curvature(self, raw: str, agents: int) -> float:
+        """L_i, measured on the records: for runs that promise nothing."""
+        problem = self._own(raw)
+        if agents <= MANY_AGENTS or not isinstance(problem.loss, LinearLoss):
+            return float(problem.measured_facts().smoothness[0])
+        # as one process would for so many: from the longest record
+        longest = float(np.max(np.asarray(problem.silos.norm)[: len(problem.data)] ** 2))
+        return problem.loss.curvature * longest + problem.l2
+
+    def act(
+        self, seating: list[Any], rows: bytes, baton: np.ndarray | None, hop: int, activation: int
+    ) -> tuple[bytes, np.ndarray]:
+        """One activation of a relay: the agent's new rows, and the baton to pass on."""
+        seat = self._seated(seating)
+        came = seat.first_baton() if baton is None else baton
+        return seat.relay(rows or seat.begin(), came, hop, activation)
+
+    def turn(
+        self,
+        seating: list[Any],
+        number: int,
+        speaks: bool,
+        rows: bytes,
+        released: np.ndarray | None,
+        heard: tuple[int, ...],
+        *messages: np.ndarray,
+    ) -> tuple[bytes, np.ndarray, np.ndarray | None]:
+        """Hear the round before, then speak in this one: new rows, g~ and a message; or rows and share, at the end.
+
+        What grows without bound is handed on as NaN: whoever looks next calls the run off.
+        """
+        seat = self._seated(seating)
+        mine = rows or seat.begin()
+        gone = np.full((1, seat.dim), np.nan)
+        if released is not None and heard:
+            if not all(np.isfinite(each).all() for each in (released, *messages)):
+                return mine, gone[0], gone
+            mine = seat.listen(mine, number - 1, number - 1, released, dict(zip(heard, messages, strict=True)))
+        if not speaks:
+            return mine, seat.share(mine), None
+        released, message = seat.speak(mine, number, number)
+        return mine, released, message if np.abs(message).max() <= HUGE else gone
+
+    def _own(self, raw: str | None) -> Problem:
+        """The problem over this agent's records alone."""
+        if self._problem is None or (raw is not None and raw != self._raw):
+            records = read_part(self.part, self.task, _fetch)
+            self._print = fingerprint(records, self.key)
+            if raw is not None and str(records.X.dtype) != raw:
+                records = replace(records, X=records.X.astype(raw))
+            self._raw = str(records.X.dtype)
+            self._problem = self.task.problem(records, [len(records)])
+        return self._problem
+
+    def _seated(self, seating: list[Any]) -> Seat:
+        if self._seat is None:
+            told = seating[0] if isinstance(seating[0], Seating) else _fetch(seating[0])
+            problem, party = self._own(told.raw), self.part.agent
+            if self._print != told.fingerprints[party]:
+                raise PrivacyError(
+                    f"{self.part} has other records than when the run began. The same noise on both would give them "
+                    "away, so that nothing was computed. Put the old ones back, or begin a new run with another seed."
+                )
+            silos = problem.silos
+            if str(silos.X.dtype) != told.kept:  # others' values need more: all agents' sums are then rounded alike
+                problem.__dict__["silos"] = replace(silos, X=silos.X.astype(jnp.dtype(told.kept)))
+            # an algorithm that came by value is equal to none: compiled code is found by the one that is here
+            method = ALGORITHMS.get(told.plan.algorithm.name, told.plan.algorithm)
+            self._seat = Seat(replace(told.plan, algorithm=method), told.graph, party, problem, _noise(told, party))
+        return self._seat
+
+
+@jax.jit
+def _at_hop(key: jax.Array, value: jax.Array, scale: jax.Array, hop: jax.Array) -> jax.Array:
+    return release(value, scale, jax.random.fold_in(key, hop))
+
+
+def _noise(told: Seating, party: int) -> Draw | None:
+    """The simulator's noise for the run's seed; none where the plan promises nothing.
+
+    In a relay it is `Seeded`'s, in one compiled call: key by key it would take longer than all the rest of a step.
+    """
+    if told.plan.mechanism is None:
+        return None
+    if told.plan.algorithm.kind == "rounds":
+        return Seeded(told.seed).row(party, told.graph.agents)
+    _, key = jax.random.split(jax.random.key(told.seed))  # as engine.solve: walk, noise
+
+    def draw(value: np.ndarray, scale: float, sensitivity: float, hop: int) -> np.ndarray:
+        return np.asarray(_at_hop(key, value, np.float64(scale), np.int32(hop)))
+
+    return draw
+
+
+def _fetch(reference: Any) -> Any:
+    import ray
+
+    return ray.get(reference, timeout=600)
+
+
+# -- the crew
+
+
+class RayCrew:
+    """Agents as Ray actors, one each. Every wait ends: with an answer, or with an error that says what was waited for.
+
+    patience    seconds that one answer may take, the start of a process and the reading of its records included
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        parts: Sequence[Part],
+        task: Task,
+        key: str,
+        *,
+        placement: Placement | None = None,
+        gpus_per_agent: float = 0.0,
+        patience: float = 600.0,
+    ) -> None:
+        self.ray, self.parts, self.patience = ray, parts, patience
+        places = _places(placement, parts)
+        check_travels(ray, task)
+        kind = ray.remote(max_restarts=-1, max_task_retries=RETRIES)(Agent)
+        self._agents = []
+        for part in parts:
+            options: dict[str, Any] = {"num_gpus": gpus_per_agent} if gpus_per_agent else {}
+            options |= places.get(part.agent, {"scheduling_strategy": "SPREAD"})
+            self._agents.append(kind.options(**options).remote(part, task, key))
+
+    def send(self, agent: int, method: str, *arguments: Any, returns: int = 1) -> Any:
+        call = getattr(self._agents[agent], method)
+        return call.options(num_returns=returns).remote(*arguments) if returns > 1 else call.remote(*arguments)
+
+    async def ask(self, agent: int, method: str, *arguments: Any) -> Any:
+        part = self.parts[agent]
+        for _ in range(RETRIES + 1):
+            try:
+                return await self._answer(self.send(agent, method, *arguments), part, method)
+            except Lost:  # with a node; the call is pure, so it is made once more
+                continue
+        raise InputError(
+            f"{part}: what it needed or answered was lost {RETRIES + 1} times ({method}). An object reference lives as "
+            "long as the node and the process that made it: look with `ray status`, or keep its records in a file."
+        )
+
+    async def ask_all(self, method: str, *arguments: Any) -> list[Any]:
+        """The same question to everybody at once."""
+        return await asyncio.gather(*(self.ask(part.agent, method, *arguments) for part in self.parts))
+
+    async def pull(self, references: list[Any], what: str) -> list[Any]:
+        count = len(self.parts)
+        waits = [self._answer(each, self.parts[k % count], what) for k, each in enumerate(references)]
+        return await asyncio.gather(*waits)
+
+    def put(self, value: Any) -> Any:
+        return self.ray.put(value)
+
+    def close(self) -> None:
+        for agent in self._agents:
+            self.ray.kill(agent)
+
+    async def _answer(self, reference: Any, part: Part, what: str) -> Any:
+        """Wait for one answer. What Ray raises becomes one sentence about the agent."""
+        errors = self.ray.exceptions
+        try:
+            return await asyncio.wait_for(reference.as_future(), self.patience)
+        except TimeoutError:
+            raise InputError(
+                f"{part} has not answered for {self.patience:g} s ({what}); its process may still be starting, or no "
+                "node has what its placement asks for. Look with `ray status`, or allow more with patience=."
+            ) from None
+        except errors.RayTaskError as error:
+            cause = error.cause if isinstance(error.cause, BaseException) else error
+            if isinstance(cause, RelayError):
+                raise cause from None
+            if isinstance(cause, errors.RayError):
+                raise Lost(str(part)) from None  # an argument was lost on its way
+            if isinstance(cause, MemoryError):
+                raise InputError(f"{part} ran out of memory ({what}). Give it a node with more.") from None
+            # its text may quote what it met; the whole of it is in the log of the agent's process
+            raise RelayError(
+                f"{part} failed with {type(cause).__name__} ({what}); its log on the node says more."
+            ) from None
+        except (errors.RayActorError, errors.OutOfMemoryError) as error:
+            if getattr(error, "actor_init_failed", False):  # an agent's own start does nothing that could fail
+                last = str(error).strip().splitlines()[-1].strip()
+                raise InputError(
+                    f"{part} could not be started on its node ({short(last)}); needed the same packages there as here, "
+                    "and a loss from a module that the node has too."
+                ) from None
+            raise InputError(
+                f"the process of {part} died {RETRIES + 1} times in one call ({what}), most likely because it ran out "
+                "of memory. Give it a node with more (placement=), or split its records between two agents."
+            ) from None
+        except (errors.ObjectLostError, errors.RayError) as error:
+            raise Lost(type(error).__name__) from None
+
+
+def check_travels(ray: Any, task: Task) -> None:
+    try:
+        ray.cloudpickle.dumps(task)
+    except Exception as error:  # broad: a pickle fails in as many ways as there are objects
+        raise InputError(
+            f"the loss {task.name!r} cannot be sent to the agents ({type(error).__name__}: {short(str(error))}); "
+            "needed a function that holds no open file, lock or device. Move what it uses into a module that all nodes "
+            "have."
+        ) from None
+
+
+def _places(placement: Placement | None, parts: Sequence[Part]) -> dict[int, dict[str, Any]]:
+    """Ray's options for agents that are placed by hand, by number or by name."""
+    numbers = {part.name: part.agent for part in parts} | {str(part.agent): part.agent for part in parts}
+    made = {}
+    for who, place in (placement or {}).items():
+        agent = numbers[choose("agent in placement", str(who), numbers)]
+        if not isinstance(place, Mapping) or not place:
+            raise InputError(
+                f"placement of {who!r} is {short(place)}; needed {{'resources': {{name: amount}}}} or {{'labels': "
+                "{name: value}}, as the nodes were started with."
+            )
+        for name in place:
+            choose(f"way to place {who!r}", name, PLACES)
+        named = {"resources": "resources", "labels": "label_selector"}
+        made[agent] = {named[name]: dict(value) for name, value in place.items()}
+    return made

@@ -1,0 +1,464 @@
+"""solve_apart: one model over agents whose records do not fit one node. solve_on_ray: a run that does, somewhere else.
+
+Each agent is a Ray actor that reads its own part where it lives. The process that calls `solve_apart` plans from public
+facts, holds the baton and keeps the checkpoint; of the records it learns how many there are, how many features they
+have, their number type and a fingerprint, and in a run without privacy the curvature of each agent's loss.
+
+The model is the simulator's, bit for bit on one kind of machine, for the same arguments and seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from relaydp.algorithm import Directions
+from relaydp.cluster.actor import Placement, RayCrew, Seating, check_travels
+from relaydp.cluster.checkpoint import Keeper, Standing
+from relaydp.cluster.connect import connect
+from relaydp.cluster.parts import About, Part, Task, list_parts, make_task, outline
+from relaydp.cluster.rounds import go_round
+from relaydp.cluster.walk import Crew, Ending, Watch, walk
+from relaydp.engine.loop import GROWTH, Outcome, public_radius
+from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, check_seed, make_plan
+from relaydp.engine.progress import Progress, shown
+from relaydp.engine.solve import _verdict, facts_config, graph_config, solve
+from relaydp.errors import InputError, PrivacyError
+from relaydp.graph import Graph, Rounds
+from relaydp.privacy import SOUND, Budget, Ledger
+from relaydp.problem import Problem, build_again, custom
+from relaydp.problem.loss import CustomLoss
+from relaydp.prox import Regulariser, from_spec
+from relaydp.result import Result, versions
+from relaydp.runtime.desk import desk_for, model, on_network
+
+PATIENCE = 600.0  # seconds that one answer may take
+
+
+class FullCrew(Crew, Protocol):
+    """A crew as `solve_apart` needs it."""
+
+    async def ask_all(self, method: str, *arguments: Any) -> list[Any]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments that say how to run, as they go into the result."""
+
+    algorithm: str
+    mechanism: str | None
+    budget: Budget | None
+    activations: int | None
+    walk: str
+    steps: Any
+    seed: int
+    start: int
+    ratio: float | None
+    limits: Limits
+    prior: Problem | Directions | None
+
+
+def solve_apart(
+    parts: Any,
+    graph: Graph,
+    algorithm: str = "recal",
+    budget: Budget | None = None,
+    *,
+    loss: str | Callable[..., Any] = "logistic",
+    columns: Sequence[str] | None = None,
+    features: int | None = None,
+    label: str | None = None,
+    classes: Sequence[Any] | None = None,
+    l1: float = 0.0,
+    l2: float = 0.0,
+    regulariser: Regulariser | None = None,
+    intercept: bool = False,
+    record_norm: float | None = None,
+    ranges: Any = None,
+    clip: float | None = None,
+    label_bound: float | None = None,
+    threshold: float | None = None,
+    smoothness: float | None = None,
+    dim: int | None = None,
+    mechanism: str | None = AUTO,
+    walk: str = "random",
+    activations: int | None = None,
+    steps: Any = "tuned",
+    seed: int = 0,
+    start: int = 0,
+    ratio: float | None = None,
+    limits: Limits = None,
+    prior: Problem | Directions | None = None,
+    names: Sequence[str] | None = None,
+    checkpoint: Any = None,
+    every: int | None = None,
+    address: str | None = None,
+    cores: int | None = None,
+    placement: Placement | None = None,
+    gpus_per_agent: float = 0.0,
+    patience: float = PATIENCE,
+    progress: bool | Progress | None = None,
+) -> Result:
+    """Train one model over agents that each have a process, and a part of the records, of their own.
+
+        parts        one an agent: a pattern ("parts/*.parquet", in sorted order), or a list of paths and Ray object
+                     references to (X, y). An agent's own process reads its part; no record comes here
+        columns      names of the features, in order, with label=; or features=N for files without names. Like classes,
+                     ranges and record_norm they are public, and are given, not looked up
+        loss         "logistic", "softmax", "least-squares", "huber", or a JAX function (x, a, b) with smoothness= and
+                     dim=
+        checkpoint   a folder. A run that finds a checkpoint of its own there goes on from it;  every: activations, or
+                     rounds, between two of them (default: 2 seconds of work at most are lost)
+        address      of a Ray cluster; None starts one on this machine, with `cores` CPUs
+        placement    {agent's name or number: {"resources": {...}} or {"labels": {...}}}; others are spread out
+        patience     seconds that an agent may take for one answer
+
+    The other arguments are those of `relaydp.solve` and of the losses. The model is what `relaydp.solve` gives for all
+    parts in one, bit for bit on one kind of machine. Trace, reference and transcript are left out: they would need the
+    records, or all batons, in one place.
+    """
+    began = time.perf_counter()
+    if budget is not None and not isinstance(budget, Budget):
+        raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
+    check_seed(seed)
+    _check_patience(patience)
+    options = dict(l1=l1, l2=l2, regulariser=regulariser, record_norm=record_norm, clip=clip)
+    options |= dict(label_bound=label_bound, threshold=threshold, smoothness=smoothness, dim=dim)
+    given = {name: value for name, value in options.items() if value is not None}
+    if intercept:
+        given["intercept"] = True
+    task = make_task(
+        loss, columns=columns, features=features, label=label, classes=classes, ranges=ranges, **_fitting(loss, given)
+    )
+    listed = list_parts(parts, graph.agents, names)
+    outline(task, [1] * graph.agents)  # weights and bounds that are wrong are refused before anything is started
+    asked = Asked(algorithm, mechanism, budget, activations, walk, steps, int(seed), start, ratio, limits, prior)
+    with connect(address, cores=cores) as ray:
+        crew = RayCrew(
+            ray,
+            listed,
+            task,
+            key_for(asked),
+            placement=placement,
+            gpus_per_agent=gpus_per_agent,
+            patience=patience,
+        )
+        try:
+            return solve_with(crew, listed, task, graph, asked, checkpoint, every, progress, began)
+        finally:
+            crew.close()
+
+
+def _fitting(loss: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The options, if all of them belong to this loss."""
+    owners = {"label_bound": "least-squares", "threshold": "huber"}
+    for name, owner in owners.items():
+        if name in given and loss != owner:
+            raise InputError(f"{name}= arrived with loss {loss!r}; it belongs to {owner!r}. Leave it out.")
+    for name in ("smoothness", "dim"):
+        if name in given and isinstance(loss, str):
+            raise InputError(f"{name}= arrived with loss {loss!r}; it belongs to a loss of your own. Leave it out.")
+    if not isinstance(loss, str) and given.pop("intercept", False):
+        raise InputError("intercept= arrived with a loss of your own; add the constant in the function.")
+    return given
+
+
+def _check_patience(patience: object) -> None:
+    if not (isinstance(patience, int | float) and math.isfinite(patience) and patience > 0):
+        raise InputError(f"patience={patience!r} arrived; needed seconds, a finite number above 0.")
+
+
+def key_for(asked: Asked) -> str:
+    """What fingerprints are keyed by: the same for a run that goes on, another for one with another seed."""
+    return f"relaydp {asked.seed}"
+
+
+def solve_with(
+    crew: FullCrew,
+    parts: Sequence[Part],
+    task: Task,
+    graph: Graph,
+    asked: Asked,
+    checkpoint: Any = None,
+    every: int | None = None,
+    progress: bool | Progress | None = None,
+    began: float | None = None,
+) -> Result:
+    """`solve_apart` with agents that are there already: ask what is public, plan, follow the plan, report."""
+    began = time.perf_counter() if began is None else began
+    abouts, curvatures = _wait(_introduce(crew, task, asked))
+    problem = outline(task, [each.records for each in abouts], [part.name for part in parts])
+    if curvatures is not None:
+        problem.__dict__["_measured_smoothness"] = np.array(curvatures)
+    plan = _plan(problem, graph, asked)
+    identity = _identity(problem, graph, plan, asked, abouts)
+    keeper = Keeper(checkpoint, identity, every)
+    standing = keeper.load(graph.agents)
+    kept = max((each.kept for each in abouts), key=_width)
+    told = Seating(_brief(plan), graph, asked.seed, abouts[0].raw, kept, tuple(each.fingerprint for each in abouts))
+    seating = [crew.put(told)]
+    desk = desk_for(
+        plan.algorithm, graph, 0, plan.facts.sizes, plan.steps, problem.terms, problem.dim, plan.mechanism is None
+    )
+
+    def answer(parts: np.ndarray) -> np.ndarray:
+        return np.array(model(plan.algorithm, desk, parts))
+
+    watch = Watch(plan, standing, GROWTH * public_radius(problem))
+    try:
+        with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
+            if isinstance(plan.route, Rounds):
+                way = go_round(plan, graph, crew, seating, standing, keeper, watch, answer, report)
+            else:
+                way = walk(plan, crew, seating, standing, keeper, watch, answer, report)
+            ending = _wait(way)
+    except KeyboardInterrupt:
+        ending = Ending("interrupted", standing.position)
+    keeper.save(standing)
+    ledger = _settle(plan, standing, ending)
+    x = np.zeros(problem.dim) if standing.baton is None else answer(standing.baton)
+    return _result(problem, graph, plan, asked, abouts, ending, ledger, x, began)
+
+
+async def _introduce(crew: FullCrew, task: Task, asked: Asked) -> tuple[list[About], list[float] | None]:
+    """What everybody tells of its part; with one number type for all, as in one array."""
+    abouts = await crew.ask_all("about")
+    raw = str(np.result_type(*{each.raw for each in abouts}))
+    if any(each.raw != raw for each in abouts):
+        abouts = await crew.ask_all("about", raw)
+    private = asked.mechanism in SOUND or (asked.mechanism == AUTO and asked.budget is not None)
+    return abouts, None if private else await crew.ask_all("curvature", raw, len(abouts))
+
+
+def _width(kept: str) -> tuple[int, int]:
+    """Number types in the order in which one process would fall back on them."""
+    order = ("uint8", "float32", "float64")
+    return (order.index(kept), 0) if kept in order else (len(order), np.dtype(kept).itemsize)
+
+
+def _plan(problem: Problem, graph: Graph, asked: Asked) -> Plan:
+    """As `relaydp.solve` makes it, from the outline of a problem."""
+    plan = make_plan(
+        problem,
+        graph,
+        algorithm=asked.algorithm,
+        mechanism=asked.mechanism,
+        budget=asked.budget,
+        activations=asked.activations,
+        walk=asked.walk,
+        steps=asked.steps,
+        key=jax.random.split(jax.random.key(asked.seed))[0],
+        start=asked.start,
+        ratio=asked.ratio,
+        variant=None,
+        noise=None,
+        limits=asked.limits,
+        prior=asked.prior,
+    )
+    on_network(plan.algorithm)
+    if plan.mechanism not in (None, "gradient"):
+        raise PrivacyError(
+            f"mechanism {plan.mechanism!r} arrived; agents apart have noise on gradients, or none. Leave it out."
+        )
+    if isinstance(plan.route, Rounds) and not plan.route.acts.all():
+        raise InputError(f"{plan.algorithm.name} lets agents skip rounds with these steps; apart, all act in each.")
+    return plan
+
+
+def _brief(plan: Plan) -> Plan:
+    """The plan as agents need it: without the route, which may have millions of hops, and what it was chosen by."""
+    empty = np.zeros((0, plan.facts.agents))
+    return replace(
+        plan, route=Rounds(empty.astype(bool), empty.astype(np.int32)), ledger=None, outlook=None, prior=None
+    )
+
+
+def _identity(problem: Problem, graph: Graph, plan: Plan, asked: Asked, abouts: Sequence[About]) -> str:
+    """SHA-256 of all that the run's numbers follow from: a checkpoint belongs to one such run."""
+    way = plan.route
+    route = [way.acts] if isinstance(way, Rounds) else [way.holder, way.acts]
+    sha = hashlib.sha256()
+    facts = [plan.algorithm.name, plan.mechanism, asked.seed, graph.agents, graph.edges.tolist(), problem.spec]
+    facts += [facts_config(plan.facts), [tuple(each) for each in abouts], versions()["relaydp"]]
+    sha.update(json.dumps(facts, sort_keys=True, default=str).encode())
+    for array in (*map(np.asarray, jax.tree.leaves(plan.steps)), plan.scales, plan.sensitivity, *route):
+        sha.update(f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()
+
+
+def _settle(plan: Plan, standing: Standing, ending: Ending) -> Ledger | None:
+    """The ledger of what was released: each (agent, hop) of the plan up to where the run stands, once, and no other."""
+    who, when, _, _ = plan.releases(standing.position)
+    if set(standing.charged) != set(zip(who.tolist(), when.tolist(), strict=True)):
+        raise PrivacyError(
+            f"{len(standing.charged)} releases were noted and {len(who)} planned up to hop {standing.position}; they "
+            "are not the same. No result is given: the checkpoint was changed by another hand."
+        )
+    return plan.charged(ending.hops)
+
+
+def _result(
+    problem: Problem,
+    graph: Graph,
+    plan: Plan,
+    asked: Asked,
+    abouts: Sequence[About],
+    ending: Ending,
+    ledger: Ledger | None,
+    x: np.ndarray,
+    began: float,
+) -> Result:
+    outcome = Outcome(x, ending.hops, np.empty(0, np.int64), np.empty((0, problem.dim)), None, ending.status)
+    status, sentence = _verdict(problem, plan, outcome, None)
+    messages = int(plan.tally.messages[ending.hops])
+    prints = "".join(each.fingerprint for each in abouts)
+    budget, limits = asked.budget, asked.limits
+    steps = asked.steps if isinstance(asked.steps, str) else plan.summary()["steps"]
+    return Result(
+        x=x if status != "diverged" else np.full_like(x, np.nan),
+        status=status,
+        message=sentence,
+        algorithm=asked.algorithm,
+        mechanism=plan.mechanism,
+        variant=plan.variant,
+        agents=graph.agents,
+        graph=graph.name,
+        walk=plan.walk,
+        budget=budget,
+        rho=plan.ledger.rho if plan.private and plan.ledger is not None else math.inf,
+        epsilon=plan.epsilon,
+        epsilon_paper=plan.epsilon_paper,
+        plf=int(plan.tally.plf[ending.hops]),
+        activations=plan.activations,
+        hops=ending.hops,
+        messages=messages,
+        vectors=messages * plan.algorithm.vectors,
+        messages_paper=messages * plan.algorithm.paper_factor,
+        ledger=ledger,
+        steps=plan.steps,
+        plan=plan.summary(),
+        trace=None,
+        transcript=None,
+        reference=None,
+        seconds=time.perf_counter() - began,
+        config={
+            "problem": {
+                **problem.spec,
+                "data": problem.data.name,
+                "source": None,
+                "data_sha256": hashlib.sha256(prints.encode()).hexdigest(),
+                "sizes": problem.split.sizes.tolist(),
+                "order_sha256": None,
+            },
+            "graph": graph_config(graph),
+            "facts": facts_config(plan.facts),
+            "solve": {
+                "algorithm": asked.algorithm,
+                "mechanism": plan.mechanism,
+                "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
+                "activations": asked.activations,
+                "walk": asked.walk,
+                "steps": steps,
+                "seed": asked.seed,
+                "x0": None,
+                "start": asked.start,
+                "ratio": asked.ratio,
+                "variant": None,
+                "noise": None,
+                "limits": None if limits is None or budget is None else agent_epsilons(budget, limits, graph.agents),
+                "prior": None if plan.prior is None else {k: v.tolist() for k, v in plan.prior._asdict().items()},
+            },
+        },
+        versions=versions(),
+    )
+
+
+def _wait(coroutine: Any) -> Any:
+    """Run the loop to its end. A notebook has one of its own running in this thread: ours then gets another thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    found: list[Any] = []
+
+    def body() -> None:
+        try:
+            found.append((True, asyncio.run(coroutine)))
+        except BaseException as error:
+            found.append((False, error))
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+    thread.join()
+    fine, value = found[0]
+    if fine:
+        return value
+    raise value
+
+
+# -- a run that fits one node
+
+
+def solve_on_ray(
+    problem: Problem,
+    graph: Graph,
+    *arguments: Any,
+    address: str | None = None,
+    cores: int | None = None,
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    patience: float = 24 * 3600.0,
+    **options: Any,
+) -> Result:
+    """`relaydp.solve(problem, graph, ...)` as one task on a Ray cluster: the same result, bit for bit on one kind of
+    machine. The task asks for so many CPUs and GPUs; it runs within `patience` seconds or is given up."""
+    _check_patience(patience)
+    options.pop("progress", None)  # it would be called in another process
+    with connect(address, cores=cores) as ray:
+        shape = (problem.spec, problem.loss.fn if isinstance(problem.loss, CustomLoss) else None)
+        split = problem.split if problem.spec["agents"] is None else None
+        if shape[1] is not None:
+            check_travels(ray, Task(shape[1]))
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(_solve_there)
+        reference = task.remote(ray.put(problem.data), shape, split, graph, arguments, options)
+        try:
+            return ray.get(reference, timeout=patience)
+        except ray.exceptions.GetTimeoutError:
+            ray.cancel(reference, force=True)
+            raise InputError(
+                f"the run was not done within {patience:g} s, or no node has {cpus:g} CPUs and {gpus:g} GPUs free; "
+                "look with `ray status`, or allow more with patience=."
+            ) from None
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+            raise InputError(
+                f"the process that ran it died four times ({type(error).__name__}), most likely out of memory; needed "
+                "a node that holds all records. Where none does: relaydp.cluster.solve_apart."
+            ) from None
+
+
+def _solve_there(data: Any, shape: Any, split: Any, graph: Graph, arguments: Any, options: Any) -> Result:
+    """At the node: build the problem again, since what compiled code is chosen by does not travel, and solve it."""
+    spec, function = shape
+    agents = spec["agents"] if split is None else [len(data)]
+    if function is None:
+        problem = build_again({**spec, "agents": agents}, data)
+    else:
+        given = {name: spec[name] for name in ("l2", "record_norm", "ranges", "clip", "smoothness", "dim")}
+        problem = custom(function, data, agents, regulariser=from_spec(spec["regulariser"]), **given)
+    if split is not None:
+        problem = replace(problem, split=split, spec=spec)
+    return solve(problem, graph, *arguments, progress=False, **options)

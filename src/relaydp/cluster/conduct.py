@@ -1,0 +1,175 @@
+"""run_study: give every task to a worker, keep what comes back, and make one table of it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from relaydp.cluster.pool import Crew, local_crew
+from relaydp.cluster.study import Study
+from relaydp.cluster.table import check_folder
+from relaydp.cluster.tasks import Task, own_loss, tasks_of
+from relaydp.errors import InputError, choose
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+AGAIN = 1  # more tries of a task whose worker was lost
+BEAT = 0.5  # seconds between looks at the workers when nothing happens
+
+
+class Pace(NamedTuple):
+    """How far a study is."""
+
+    tasks: int
+    tasks_in_all: int
+    runs: int
+    runs_in_all: int
+    failed: int  # tasks
+
+
+Report = Callable[[Pace], None]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a study; what was finished is kept, and `pace` says how much that is."""
+
+    def __init__(self, pace: Pace) -> None:
+        super().__init__(f"interrupted after {pace.tasks} of {pace.tasks_in_all} tasks")
+        self.pace = pace
+
+
+def run_study(
+    study: Study,
+    on: str = "local",
+    *,
+    folder: str | Path | None = None,
+    jobs: int | None = None,
+    address: str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    loss: Callable[..., Any] | None = None,
+    loss_options: Mapping[str, Any] | None = None,
+    progress: Report | None = None,
+) -> pa.Table:
+    """Run a study and return its table, one row a run, in the order of the study.
+
+        on            "local" (processes of this machine) or "ray" (the cluster at `address`, or one started here)
+        folder        where parts and results.parquet are kept; None keeps nothing
+        jobs          how many workers; default: what the cores, or the cluster, have room for
+        resume        do what is missing or failed; overwrite begins anew
+        loss          a loss of your own for all problems, as `relaydp.custom` takes it, with its `dim` and `smoothness`
+                      in `loss_options`; it must be importable by workers
+
+    A task that fails is rows with status "failed" and the reason. The numbers do not depend on `on`, `jobs` or the
+    order in which tasks finish.
+
+    >>> from relaydp.cluster import Study, run_study
+    >>> study = Study.of({"study": {"data": ["breast-cancer"], "seeds": 2}, "run": {"activations": 20}})
+    >>> run_study(study, jobs=1)["status"].to_pylist()
+    ['finished', 'finished']
+    """
+    choose("place to run on", on, ("local", "ray"))
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs={jobs} arrived; needed 1 worker or more.")
+    if address is not None and on != "ray":
+        raise InputError(f"address {address!r} arrived with on='local'; it belongs to a Ray cluster. Add --on ray.")
+    own = None if loss is None else own_loss(loss, loss_options)
+    tasks = tasks_of(study, own)
+    with _place(folder) as path:
+        kept = check_folder(path, study, own, resume=resume, overwrite=overwrite)
+        todo = [task for task in tasks if not kept.is_done(task)] if resume else tasks
+        if not todo:
+            return kept.merge(tasks)
+        with _crew(on, study, jobs, len(todo), address) as crew:
+            kept.begin(overwrite)  # only now: a cluster that cannot be joined leaves nothing behind
+            try:
+                conduct(crew, todo, len(tasks), study.runs, kept.keep, progress)
+            finally:
+                table = kept.merge(tasks)
+        return table
+
+
+@contextlib.contextmanager
+def _place(folder: str | Path | None) -> Iterator[Path]:
+    if folder is not None:
+        yield Path(folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="relaydp-study-") as name:
+        yield Path(name)
+
+
+def _crew(on: str, study: Study, jobs: int | None, most: int, address: str | None) -> AbstractContextManager[Any]:
+    """Workers, but never more than there are tasks."""
+    if on == "local":
+        return local_crew(study.resources, jobs, most)
+    from relaydp.cluster.onray import ray_crew
+
+    return ray_crew(study.resources, jobs, most, address)
+
+
+def conduct(
+    crew: Crew,
+    todo: Sequence[Task],
+    tasks_in_all: int,
+    runs_in_all: int,
+    keep: Callable[[Task, dict[str, list[Any]]], None],
+    progress: Report | None = None,
+) -> None:
+    """Keep every worker busy until all tasks are done; each is kept as it arrives."""
+    queues: dict[int, deque[Task]] = {}  # by case
+    for task in todo:
+        queues.setdefault(task.case, deque()).append(task)
+    last: dict[int, int] = {}  # worker -> the case it did last
+    lost: dict[str, int] = {}
+    busy = done = failures = runs = 0
+    before = tasks_in_all - len(todo)
+    runs_before = runs_in_all - sum(len(task.seeds) for task in todo)
+
+    def pace() -> Pace:
+        return Pace(before + done, tasks_in_all, runs_before + runs, runs_in_all, failures)
+
+    if progress is not None:
+        progress(pace())
+    try:
+        while done < len(todo):
+            for worker in crew.ready():
+                case = _choose(queues, last, worker)
+                if case is None:
+                    break
+                crew.give(worker, queues[case].popleft())
+                last[worker] = case
+                busy += 1
+            for result in crew.wait(BEAT):
+                busy -= 1
+                if result.again and lost.get(result.task.id, 0) < AGAIN:
+                    lost[result.task.id] = lost.get(result.task.id, 0) + 1
+                    queues[result.task.case].appendleft(result.task)
+                    last.pop(result.worker, None)
+                    continue
+                keep(result.task, result.columns)
+                done += 1
+                runs += len(result.task.seeds)
+                failures += "failed" in result.columns["status"]
+                if progress is not None:
+                    progress(pace())
+    except KeyboardInterrupt:
+        raise Interrupted(pace()) from None
+
+
+def _choose(queues: dict[int, deque[Task]], last: dict[int, int], worker: int) -> int | None:
+    """The case a free worker goes on with: its own, whose program it has; else a fresh one; else the longest queue."""
+    own = last.get(worker)
+    if own is not None and queues.get(own):
+        return own
+    taken = set(last.values())
+    waiting = [case for case, queue in queues.items() if queue]
+    fresh = [case for case in waiting if case not in taken]
+    if fresh:
+        return fresh[0]
+    return max(waiting, key=lambda case: len(queues[case]), default=None)

@@ -1,0 +1,274 @@
+"""Partitions: where each agent's records are, and what everybody may know of them.
+
+A part is one agent's records: a file that the agent's process reads where it lives, or a Ray object that holds (X, y).
+What is minimised is said without any record (`Task`), so that whoever plans a run needs none:
+
+    Task        loss, columns, classes, weights, bounds: public, and given by the user
+    About       what an agent tells of its part: how many records, how many features, their number type, a fingerprint
+    outline     the problem that Task and sizes make, over nobody's records: for plans, and for nothing that computes
+
+The number type is that of the values as they are kept (bytes, float32, float64). All agents keep theirs alike, as one
+process would: it decides how sums are rounded. The fingerprint is a keyed hash. An agent that starts again compares its
+records with it: the same noise on other records would give both away.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relaydp.data import Records, read_table
+from relaydp.data.formats import file_kind, read_libsvm
+from relaydp.data.tables import read_delimited, read_parquet, to_records
+from relaydp.errors import InputError, RelayError, choose, short
+from relaydp.problem import Problem, custom, huber, least_squares, logistic, softmax
+from relaydp.problem.partition import Split
+
+LOSSES: dict[str, Callable[..., Problem]] = {
+    "logistic": logistic,
+    "softmax": softmax,
+    "least-squares": least_squares,
+    "huber": huber,
+}
+CLASSIFIES = ("logistic", "softmax")
+NAMED = ("CSV", "TSV", "Parquet")  # kinds of file whose columns have names
+WILD = "*?["  # what makes a pattern of a path
+
+
+class About(NamedTuple):
+    """What an agent tells of its part, and all that leaves it before the run."""
+
+    records: int
+    features: int
+    raw: str  # number type of the features as read
+    kept: str  # and as kept
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """One agent's records: a path as its own process sees it, or a Ray object reference."""
+
+    agent: int
+    name: str
+    at: Any
+
+    @property
+    def is_file(self) -> bool:
+        return isinstance(self.at, str)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.at if self.is_file else 'a Ray object'})"
+
+
+def list_parts(parts: Any, agents: int, names: Sequence[str] | None = None) -> tuple[Part, ...]:
+    """One part an agent, in order: a pattern such as "parts/*.csv", taken in sorted order, or a list of paths and
+    references. A pattern is looked up here; a path in a list need not exist on this machine."""
+    if isinstance(parts, str | os.PathLike):
+        pattern = os.path.expanduser(os.fspath(parts))
+        found: list[Any] = sorted(glob.glob(pattern)) if any(sign in pattern for sign in WILD) else [pattern]
+        if not found:
+            raise InputError(f"no file matches {pattern!r} here; needed one for each agent. List the paths instead.")
+    else:
+        found = list(parts)
+    if len(found) != agents:
+        raise InputError(
+            f"{len(found)} parts arrived for {agents} agents; needed one file or object reference an agent. Take a "
+            f"graph of {len(found)}, or name the others' parts too."
+        )
+    called = [f"agent {i}" for i in range(agents)] if names is None else [str(name) for name in names]
+    if len(called) != agents or len(set(called)) != agents:
+        raise InputError(f"{len(set(called))} different names arrived for {agents} agents; needed one each.")
+    return tuple(_part(i, name, at) for i, (name, at) in enumerate(zip(called, found, strict=True)))
+
+
+def _part(agent: int, name: str, at: Any) -> Part:
+    if isinstance(at, str | os.PathLike):
+        path = os.path.abspath(os.path.expanduser(os.fspath(at)))  # other processes have other folders of their own
+        if file_kind(Path(path)) is None:
+            raise InputError(
+                f"the part of {name} is {path}, whose suffix relaydp does not read; needed CSV, TSV, Parquet, LIBSVM "
+                "or NPZ."
+            )
+        return Part(agent, name, path)
+    if isinstance(at, tuple | list | np.ndarray | Records):
+        raise InputError(
+            f"the part of {name} is a {type(at).__name__} in this process; needed a path, or an object reference made "
+            "where the records are (ray.put((X, y)) in a task there). Records that fit here: relaydp.solve."
+        )
+    return Part(agent, name, at)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is minimised, said without any record. Everything in it is public."""
+
+    loss: str | Callable[..., Any]
+    columns: tuple[str, ...] | None = None
+    features: int | None = None
+    label: str | None = None
+    classes: tuple[Any, ...] | None = None
+    ranges: Any = None
+    options: dict[str, Any] = field(default_factory=dict)  # l1, l2, intercept, record_norm, clip, ...
+
+    @property
+    def name(self) -> str:
+        """The loss by name: a function's own, where it is one."""
+        return self.loss if isinstance(self.loss, str) else getattr(self.loss, "__qualname__", "custom")
+
+    @property
+    def width(self) -> int:
+        return int(self.features or 0) if self.columns is None else len(self.columns)
+
+    def problem(self, records: Records, sizes: Sequence[int]) -> Problem:
+        """The problem over these records, everything else as agreed. Ranges that records bring along are not."""
+        own = replace(records, ranges=None, test=None, groups={})
+        options = {name: value for name, value in self.options.items() if value is not None}
+        if not isinstance(self.loss, str):
+            return custom(self.loss, own, agents=sizes, ranges=self.ranges, **options)
+        if self.classes is not None:
+            options["classes"] = self.classes
+        return LOSSES[self.loss](own, agents=sizes, ranges=self.ranges, **options)
+
+
+def make_task(
+    loss: str | Callable[..., Any],
+    *,
+    columns: Sequence[str] | None,
+    features: int | None,
+    label: str | None,
+    classes: Sequence[Any] | None,
+    ranges: Any,
+    **options: Any,
+) -> Task:
+    """Check what was given, and refuse what is missing: nobody may look it up in the records."""
+    if isinstance(loss, str):
+        loss = choose("loss", loss.replace("_", "-"), LOSSES)
+    elif not callable(loss):
+        raise InputError(f"loss={short(loss)} arrived; needed a name ({', '.join(LOSSES)}) or a function of (x, a, b).")
+    if (columns is None) == (features is None):
+        raise InputError(
+            "columns= and features= arrived together, or neither did; needed the features' names in order "
+            "(columns=[...], with label=), or their number (features=N) for files without names."
+        )
+    if columns is not None:
+        columns = tuple(map(str, columns))
+        if not columns or len(set(columns)) != len(columns) or label is None or label in columns:
+            raise InputError(f"columns={short(columns)} and label={label!r} arrived; needed different names of each.")
+    elif not isinstance(features, int | np.integer) or isinstance(features, bool) or features < 1:
+        raise InputError(f"features={features!r} arrived; needed a whole number, 1 or more.")
+    if loss in CLASSIFIES and classes is None:
+        raise InputError(
+            f"the {loss} loss arrived without classes=; needed the labels there may be, such as classes=[0, 1]: they "
+            "are not looked up in anybody's records."
+        )
+    if loss not in CLASSIFIES and classes is not None:
+        raise InputError(f"classes= arrived with a loss of numbers ({loss}); leave it out.")
+    if isinstance(ranges, str):
+        raise InputError(
+            f"ranges={ranges!r} would look at everybody's records together; needed (low, high), known without them."
+        )
+    listed = None if classes is None else tuple(classes)
+    return Task(loss, columns, None if features is None else int(features), label, listed, ranges, options)
+
+
+def outline(task: Task, sizes: Sequence[int], names: Sequence[str] = ()) -> Problem:
+    """The problem that task and sizes make, over nobody's records: two blank ones stand for the shape.
+
+    It checks every option as `relaydp.logistic` and the others do, and has the public facts of the real one. What looks
+    at records (silos, objective, accuracy) has no meaning here.
+    """
+    labels = np.asarray(task.classes)[[0, -1]] if task.classes is not None else np.zeros(2)
+    blank = Records(np.zeros((2, task.width)), labels, columns=task.columns, name=f"{len(sizes)} parts")
+    shape = task.problem(blank, [2])
+    called = tuple(names) or tuple(f"agent {i}" for i in range(len(sizes)))
+    split = Split(np.empty(0, np.int64), np.asarray(sizes, np.int64), called)
+    return replace(shape, split=split, spec={**shape.spec, "agents": split.sizes.tolist()})
+
+
+# -- at the agent
+
+
+def read_part(part: Part, task: Task, fetch: Callable[[Any], Any]) -> Records:
+    """The records of a part, checked against the task; called where they are. Errors name agent, path and machine."""
+    try:
+        records = _read_file(Path(part.at), task) if part.is_file else _read_object(part, fetch)
+        if records.features != task.width:
+            raise InputError(f"it has {records.features} features; needed {task.width}, as all agents have.")
+        task.problem(records, [len(records)])  # labels that are none of the classes, and the like
+        return records
+    except MemoryError:
+        raise InputError(_said(part, "its records do not fit in memory there. Give it a node with more.")) from None
+    except RelayError as error:
+        raise type(error)(_said(part, str(error))) from None
+
+
+def _said(part: Part, text: str) -> str:
+    return f"{part} on {socket.gethostname()}: {text}"
+
+
+def _read_file(path: Path, task: Task) -> Records:
+    kind = file_kind(path)
+    if not path.is_file():
+        raise InputError(
+            f"{path} is not there; needed a file that this machine can read. Put it on a shared disk, or place the "
+            "agent where its file is (placement=)."
+        )
+    if task.columns is not None and task.label is not None:
+        if kind not in NAMED:
+            raise InputError(f"a {kind} file has no column names; pass features= instead of columns=.")
+        wanted = [*task.columns, task.label]
+        # checked first: a file of other columns gets one sentence about them, not about what is in them
+        table = _read_named(path, kind)
+        lacking = [name for name in wanted if name not in table.column_names]
+        if lacking:
+            has = ", ".join(map(repr, table.column_names[:8]))
+            raise InputError(
+                f"it has no column {lacking[0]!r} (it has {has}); needed the columns that all agents have."
+            )
+        twice = [name for name in wanted if table.column_names.count(name) > 1]
+        if twice:
+            raise InputError(f"it has more than one column {twice[0]!r}; needed one. Rename the others.")
+        return to_records(table.select(wanted), path, task.label, (), (), None)
+    if kind == "LIBSVM":
+        X, y = read_libsvm(path, task.width)
+        return Records(X, y, name=path.stem)
+    return read_table(path, label=None if kind == "NPZ" else task.label)
+
+
+def _read_named(path: Path, kind: str | None) -> Any:
+    try:
+        return read_parquet(path) if kind == "Parquet" else read_delimited(path, "\t" if kind == "TSV" else ",")
+    except (RelayError, MemoryError):
+        raise
+    except Exception as error:  # broad, for garbled bytes raise nearly anything
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise InputError(f"it could not be read as {kind}: {reason}. Needed an undamaged file.") from None
+
+
+def _read_object(part: Part, fetch: Callable[[Any], Any]) -> Records:
+    value = fetch(part.at)
+    if isinstance(value, Records):
+        return value
+    if not (isinstance(value, tuple | list) and len(value) == 2):
+        raise InputError(f"the object holds a {type(value).__name__}; needed (X, y).")
+    X, y = (np.asarray(each) for each in value)
+    return Records(X, y, name=part.name)
+
+
+def fingerprint(records: Records, key: str) -> str:
+    """A keyed hash of features and labels as read: equal records, equal fingerprint, in one run and no other."""
+    sha = hashlib.blake2b(key=hashlib.sha256(key.encode()).digest(), digest_size=16)
+    for array in (records.X, records.y):
+        sha.update(f"{array.dtype.str}{array.shape}".encode())
+        plain = array.dtype.kind != "O"
+        sha.update(np.ascontiguousarray(array).view(np.uint8).data if plain else repr(array.tolist()).encode())
+    return sha.hexdigest()

@@ -1,0 +1,98 @@
+"""Synchronous rounds on a cluster: one call an agent and round, fed with references to its neighbours' messages.
+
+    round k:   (1)  rows_i, g~_i, message_i  <-  agent i hears its neighbours' messages of round k - 1, then speaks in k
+
+All of them are references: this process sends them on without looking, and Ray moves what is behind them from agent to
+agent (below 100 kB Ray itself carries a value along with the call). Calls are pure, as in `walk`, so that Ray may
+repeat one whose process has died, and may make an object that was lost with its node once more.
+
+Every few rounds all have heard all, and the rows are pulled, looked at and perhaps written to a checkpoint. The next
+round starts from values again: no chain of lost objects is longer than that, and what cannot be made once more by Ray
+is made once more from there, with the same noise. It is the same release then, and charged once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relaydp.cluster.checkpoint import Keeper, Standing
+from relaydp.cluster.walk import Crew, Ending, Lost, Model, Watch
+from relaydp.engine.plan import Plan
+from relaydp.engine.progress import Progress
+from relaydp.errors import InputError
+from relaydp.graph import Graph
+
+STRETCH = 8  # rounds between two looks: as many calls an agent are under way at once
+ATTEMPTS = 5  # at one stretch
+
+
+async def go_round(
+    plan: Plan,
+    graph: Graph,
+    crew: Crew,
+    seating: list[Any],
+    standing: Standing,
+    keeper: Keeper,
+    watch: Watch,
+    model: Model,
+    report: Progress | None = None,
+) -> Ending:
+    """Make all rounds, from where it stands to the end, or until the model has grown without bound."""
+    total = len(plan.route)
+    while standing.position < total:
+        first = standing.position
+        # looks fall on the ends of chunks too, where the simulator has its own
+        chunk_end = -(-(first + 1) // watch.chunk) * watch.chunk
+        last = min(first + min(STRETCH, keeper.every or STRETCH), total, chunk_end)
+        rows, shares = await _attempt(graph, crew, seating, standing.rows, first, last)
+        for k in range(first, last):
+            for i in range(graph.agents):
+                standing.charge(i, k)
+        standing.rows, standing.baton, standing.position = rows, shares, last
+        if not np.isfinite(shares).all():
+            return Ending("diverged", watch.overflowed(last))
+        stopped = watch.until(last, last, lambda shares=shares: model(shares))
+        if stopped is not None:
+            return Ending("diverged", stopped)
+        if keeper.due(last - first):
+            keeper.save(standing)
+        if report is not None:
+            report(last, total)
+    return Ending("finished", total)
+
+
+async def _attempt(
+    graph: Graph, crew: Crew, seating: list[Any], rows: list[bytes], first: int, last: int
+) -> tuple[list[bytes], np.ndarray]:
+    """Rounds `first` to `last` - 1: everybody's rows and shares of the model. Begun anew where an object was lost."""
+    for _ in range(ATTEMPTS):
+        try:
+            pulled = await crew.pull(_send(graph, crew, seating, rows, first, last), f"rounds {first} to {last - 1}")
+        except Lost:
+            continue
+        return pulled[: graph.agents], np.stack(pulled[graph.agents :])
+    raise InputError(
+        f"rounds {first} to {last - 1} were begun {ATTEMPTS} times, and each time a node was lost with what it held. "
+        "Look at the cluster with `ray status`, and run again: it goes on from its checkpoint."
+    )
+
+
+def _send(graph: Graph, crew: Crew, seating: list[Any], begin: list[bytes], first: int, last: int) -> list[Any]:
+    """All calls of a stretch, without waiting for any: references to the new rows, and to the shares."""
+    agents = range(graph.agents)
+    around = [tuple(graph.neighbours(i).tolist()) for i in agents]
+    rows: list[Any] = list(begin)
+    told: list[Any] = [None] * graph.agents  # g~, for the agent itself
+    said: list[Any] = [None] * graph.agents  # what its neighbours hear
+    for k in range(first, last + 1):
+        heard = [() if k == first else around[i] for i in agents]
+        answers = [
+            crew.send(
+                i, "turn", seating, k, k < last, rows[i], told[i], heard[i], *(said[j] for j in heard[i]), returns=3
+            )
+            for i in agents
+        ]  # (1)
+        rows, told, said = (list(column) for column in zip(*answers, strict=True))
+    return [*rows, *told]  # the last call only hears: it tells the agent's share of the model

@@ -1,0 +1,130 @@
+"""A relay on a cluster: one loop that holds the baton and asks its holder's process to act.
+
+    for each hop of the route at which the holder acts:
+        (1)  rows_i, baton <- agent i acts on (rows_i, baton, hop)      the only call; pure, so that it may be repeated
+        (2)  note the release (i, hop);  now and then write a checkpoint
+
+The route was laid out beforehand from public facts, so hops on which the holder only relays cost no call: the baton
+does not change on them. An agent's process keeps nothing between two calls but its records. What it needs of the state
+goes with the call, so that a process which died is started again and asked the same question, and gives the same
+answer, to the last bit: noise is drawn from a generator keyed by (seed, hop). Had it state of its own, the first call
+after a crash would find another one, and two batons with different noise would be about.
+
+The rows go by value, through this process: 2 vectors for RECAL beside the 2 of the baton, each way. As objects that
+stay on their agent's node they would save half of the bytes of a hop, cost a put and a look-up (docs/cluster.md weighs
+the two), and be lost with their node, and with them the run since the last checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from relaydp.cluster.checkpoint import Keeper, Standing
+from relaydp.engine.loop import BLOCKS, stride_for
+from relaydp.engine.plan import Plan
+from relaydp.engine.progress import Progress
+from relaydp.graph import Route
+
+HUGE = 1e100  # a baton beyond this has diverged, whatever the limit; before it nothing overflows within one step
+
+Model = Callable[[np.ndarray], np.ndarray]  # a baton, or everybody's shares -> the model
+
+
+class Lost(Exception):
+    """An answer is gone with the node that had it; the call has to be made once more."""
+
+
+class Crew(Protocol):
+    """The agents' processes, as the loops see them. `seating` is what each is told of the plan."""
+
+    async def ask(self, agent: int, method: str, *arguments: Any) -> Any:
+        """Call an agent, wait, and return its answer."""
+        ...
+
+    def send(self, agent: int, method: str, *arguments: Any, returns: int = 1) -> Any:
+        """Call an agent and do not wait: references to its answers, which may be arguments of other calls."""
+        ...
+
+    async def pull(self, references: list[Any], what: str) -> list[Any]:
+        """Wait for the answers behind references; raises Lost where one cannot be had."""
+        ...
+
+    def put(self, value: Any) -> Any:
+        """A reference to a value."""
+        ...
+
+
+class Ending(NamedTuple):
+    status: str  # finished or diverged
+    hops: int
+
+
+class Watch:
+    """Looks whether the model grows without bound, where and as the simulator does: it notes the model after each
+    stretch of hops, and compares the largest coefficient with the limit after each chunk of stretches."""
+
+    def __init__(self, plan: Plan, standing: Standing, limit: float) -> None:
+        self.standing, self.limit = standing, limit
+        self.stride, self.total = stride_for(plan), len(plan.route)
+        self.chunk = BLOCKS * self.stride
+
+    def until(self, first: int, last: int, model: Callable[[], np.ndarray]) -> int | None:
+        """Nothing changes from `first` to `last` hops done. Where the run is found to have diverged: after how many."""
+        stop = last if last < self.total else -(-self.total // self.chunk) * self.chunk  # chunks are filled up
+        if stop // self.stride > (first - 1) // self.stride:
+            self.standing.peak = max(self.standing.peak, _size(model()))
+        if stop // self.chunk > (first - 1) // self.chunk:
+            if not self.standing.peak <= self.limit:
+                return min(-(-first // self.chunk) * self.chunk, self.total)
+            self.standing.peak = _size(model()) if stop % self.chunk >= self.stride else 0.0
+        return None
+
+    def overflowed(self, position: int) -> int:
+        """Where the simulator would have stopped with what has grown beyond HUGE by `position` hops."""
+        return min(-(-position // self.chunk) * self.chunk, self.total)
+
+
+def _size(x: np.ndarray) -> float:
+    size = float(np.abs(x).max())
+    return size if np.isfinite(size) else np.inf
+
+
+async def walk(
+    plan: Plan,
+    crew: Crew,
+    seating: list[Any],
+    standing: Standing,
+    keeper: Keeper,
+    watch: Watch,
+    model: Model,
+    report: Progress | None = None,
+) -> Ending:
+    """Follow the route from where it stands to its end, or until the baton has grown without bound."""
+    way = plan.route
+    assert isinstance(way, Route)
+    total = len(way)
+    acting = np.flatnonzero(way.acts).tolist()
+    begin = int(np.searchsorted(acting, standing.position))
+    for k in range(begin, len(acting)):
+        hop = acting[k]
+        holder, activation = int(way.holder[hop]), int(way.activation[hop])
+        mine = standing.rows[holder]
+        rows, baton = await crew.ask(holder, "act", seating, mine, standing.baton, hop, activation)  # (1)
+        standing.charge(holder, hop)  # (2)
+        standing.rows[holder], standing.baton = rows, baton
+        standing.position = hop + 1
+        if not _size(baton) <= HUGE:
+            return Ending("diverged", watch.overflowed(hop + 1))
+        after = acting[k + 1] if k + 1 < len(acting) else total
+        stopped = watch.until(hop + 1, after, lambda baton=baton: model(baton))
+        if stopped is not None:
+            return Ending("diverged", stopped)
+        if keeper.due():
+            keeper.save(standing)
+        if report is not None:
+            report(after, total)
+    standing.position = total
+    return Ending("finished", total)

@@ -1,0 +1,477 @@
+"""Laws of agents apart, without Ray: plain objects stand in for the actors, so that every crash can be tried."""
+
+import asyncio
+import pickle
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relaydp as rd
+from relaydp.cluster import actor, apart, parts, walk
+from relaydp.cluster.actor import Agent
+from relaydp.cluster.checkpoint import NAME, Keeper, Standing
+from relaydp.engine import loop
+from relaydp.errors import InputError, PrivacyError
+from relaydp.runtime.seat import Seat
+
+RING, KITE = rd.ring(4), rd.Graph("kite", 4, np.array([(0, 1), (0, 2), (1, 2), (2, 3)]))
+BUDGET = rd.Budget(4.0, 1e-4)
+EQUAL, UNEQUAL = (20, 20, 20, 20), (12, 31, 17, 22)
+LOGISTIC = {"loss": "logistic", "l2": 0.1, "l1": 0.02, "record_norm": 2.0, "classes": [0, 1]}
+SQUARES = {"loss": "least-squares", "l2": 0.1, "record_norm": 2.0, "label_bound": 2.0}
+RECAL = {"alpha": 1.0, "beta": 0.05, "gamma": 1.0}
+FEATURES = 5
+
+
+class Crash(Exception):
+    """The driver dies here."""
+
+
+class Room:
+    """A crew in one process. It can lose an agent before a call, or the driver, and sees all that passes."""
+
+    def __init__(self, agents: list[Agent], dies_at: int | None = None, loses_at: tuple[int, ...] = ()) -> None:
+        self.agents, self.dies_at, self.loses_at = agents, dies_at, loses_at
+        self.calls: list[tuple[int, str]] = []
+        self.seen: list[Any] = []
+
+    def send(self, agent: int, method: str, *arguments: Any, returns: int = 1) -> Any:
+        if len(self.calls) == self.dies_at:
+            raise Crash
+        if len(self.calls) in self.loses_at:
+            lost = self.agents[agent]
+            self.agents[agent] = Agent(lost.part, lost.task, lost.key)
+        self.calls.append((agent, method))
+        self.seen.append(pickle.loads(pickle.dumps(getattr(self.agents[agent], method)(*arguments))))
+        return self.seen[-1]
+
+    async def ask(self, agent: int, method: str, *arguments: Any) -> Any:
+        return self.send(agent, method, *arguments)
+
+    async def ask_all(self, method: str, *arguments: Any) -> list[Any]:
+        return [self.send(agent, method, *arguments) for agent in range(len(self.agents))]
+
+    async def pull(self, references: list[Any], what: str) -> list[Any]:
+        return list(references)
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def close(self) -> None: ...
+
+
+def records_of(loss: str, sizes: tuple[int, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
+    draw = np.random.default_rng(3)
+    X = draw.normal(size=(sum(sizes), FEATURES))
+    y = X @ draw.normal(size=FEATURES) + 0.3 * draw.normal(size=len(X))
+    cuts = np.cumsum(sizes)[:-1]
+    return list(zip(np.split(X, cuts), np.split((y > 0).astype(int) if loss == "logistic" else y, cuts), strict=True))
+
+
+def write(folder: Path, loss: str, sizes: tuple[int, ...]) -> list[Path]:
+    paths = [folder / f"{i}.npz" for i in range(len(sizes))]
+    for path, (X, y) in zip(paths, records_of(loss, sizes), strict=True):
+        np.savez(path, X=X, y=y)
+    return paths
+
+
+def task_of(problem: dict[str, Any], **extra: Any) -> parts.Task:
+    given = {"columns": None, "features": FEATURES, "label": None, "classes": None, "ranges": None} | problem | extra
+    return parts.make_task(given.pop("loss"), **given)
+
+
+def asked(**how: Any) -> apart.Asked:
+    usual = dict(algorithm="recal", mechanism="auto", budget=None, activations=6, walk="random", steps=RECAL, seed=1)
+    return apart.Asked(**(usual | dict(start=0, ratio=None, limits=None, prior=None) | how))
+
+
+def crew_of(paths: Any, task: parts.Task, how: apart.Asked) -> tuple[tuple[parts.Part, ...], list[Agent]]:
+    listed = parts.list_parts(paths, 4)
+    return listed, [Agent(part, task, apart.key_for(how)) for part in listed]
+
+
+def simulate(problem: dict[str, Any], records: Any, graph: rd.Graph, how: apart.Asked) -> rd.Result:
+    """The same over all parts in one, by `relaydp.solve`."""
+    X, y = (np.concatenate([each[k] for each in records]) for k in (0, 1))
+    given = dict(problem)
+    make = getattr(rd, given.pop("loss").replace("-", "_"))
+    whole = make(rd.Records(X, y), agents=[len(each[1]) for each in records], **given)
+    return rd.solve(whole, graph, **vars(how), trace=False, reference=False, transcript=False, progress=False)
+
+
+def assert_same(got: rd.Result, wanted: rd.Result) -> None:
+    assert got.x.tobytes() == wanted.x.tobytes()
+    assert got.ledger == wanted.ledger
+    for name in ("status", "message", "hops", "plf", "messages", "vectors", "epsilon", "rho", "plan", "walk"):
+        assert getattr(got, name) == getattr(wanted, name), name
+
+
+# -- the simulator, bit for bit
+
+CASES: dict[str, tuple[dict[str, Any], tuple[int, ...], rd.Graph, dict[str, Any]]] = {
+    "recal, cyclic": (LOGISTIC, EQUAL, RING, dict(budget=BUDGET, walk="cyclic")),
+    "recal, no privacy": (LOGISTIC | {"intercept": True}, EQUAL, KITE, {}),
+    "recal, unequal": (LOGISTIC, UNEQUAL, KITE, dict(budget=BUDGET, start=2)),
+    "recal, from A'A": (SQUARES, (40, 40, 40, 40), KITE, dict(activations=12)),
+    "walkman": (LOGISTIC, EQUAL, KITE, dict(algorithm="walkman-gradient", steps="paper", budget=BUDGET)),
+    "nids": (LOGISTIC | {"intercept": True}, UNEQUAL, KITE, dict(algorithm="nids", steps="paper", budget=BUDGET)),
+    "nids, no privacy": (LOGISTIC, EQUAL, KITE, dict(algorithm="nids", steps="paper", activations=11)),
+    "pg-extra, no privacy": (LOGISTIC, EQUAL, KITE, dict(algorithm="pg-extra", steps="paper")),
+    "dgd": (SQUARES | {"l1": 0.0}, EQUAL, KITE, dict(algorithm="dgd", steps="paper", budget=BUDGET)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_agents_apart_are_the_simulator_bit_for_bit(case, tmp_path):
+    problem, sizes, graph, given = CASES[case]
+    how, task = asked(**given), task_of(problem)
+    listed, agents = crew_of(write(tmp_path, problem["loss"], sizes), task, how)
+    room = Room(agents)
+    got = apart.solve_with(room, listed, task, graph, how, progress=False)
+    wanted = simulate(problem, records_of(problem["loss"], sizes), graph, how)
+    assert_same(got, wanted)
+    assert np.abs(got.x).max() > 0.0
+    if got.walk is not None:  # hops on which nobody acts cost no call
+        acts = [agent for agent, method in room.calls if method == "act"]
+        assert len(acts) == len(set(acts)) * 6 if how.budget else len(acts) <= got.hops
+
+
+def test_number_types_that_differ_between_parts_are_made_one(tmp_path):
+    draw = np.random.default_rng(0)
+    records = []
+    for i in range(4):
+        X = draw.integers(0, 200, (20, 2)) if i < 3 else draw.normal(size=(20, 2)) * 90.0
+        records.append((X, (X.sum(axis=1) > 200).astype(int)))
+        lines = [f"{a},{b},{label}" for (a, b), label in zip(X.tolist(), records[-1][1].tolist(), strict=True)]
+        (tmp_path / f"{i}.csv").write_text("\n".join(["a,b,seen", *lines]) + "\n")
+    problem = {"loss": "logistic", "l2": 0.1, "record_norm": 300.0, "classes": [0, 1]}
+    how, task = asked(walk="cyclic", steps="paper"), task_of(problem, columns=["a", "b"], features=None, label="seen")
+    listed, agents = crew_of(str(tmp_path / "*.csv"), task, how)
+    assert {agent.about().raw for agent in agents} == {"int64", "float64"}
+    got = apart.solve_with(Room(agents), listed, task, RING, how, progress=False)
+    assert_same(got, simulate(problem, records, RING, how))
+
+
+@pytest.mark.parametrize("algorithm, growth", [("recal", 0.05), ("recal", 0.08), ("nids", 0.05)])
+def test_a_run_that_grows_is_stopped_where_the_simulator_stops_it(algorithm, growth, tmp_path, monkeypatch):
+    for module in (apart, loop):
+        monkeypatch.setattr(module, "GROWTH", growth)  # steps that do grow are refused beforehand
+    how = asked(algorithm=algorithm, walk="cyclic", steps="paper", activations=60)
+    task = task_of(SQUARES)
+    listed, agents = crew_of(write(tmp_path, "least-squares", EQUAL), task, how)
+    got = apart.solve_with(Room(agents), listed, task, RING, how, progress=False)
+    wanted = simulate(SQUARES, records_of("least-squares", EQUAL), RING, how)
+    assert (got.status, got.hops) == (wanted.status, wanted.hops)
+    assert got.status == "diverged" and np.isnan(got.x).all() and 0 < got.hops < 240
+
+
+# -- what the driver sees
+
+
+def test_no_record_passes_the_driver(tmp_path):
+    how, task = asked(budget=BUDGET), task_of(LOGISTIC)
+    listed, agents = crew_of(write(tmp_path, "logistic", UNEQUAL), task, how)
+    room = Room(agents)
+    apart.solve_with(room, listed, task, KITE, how, progress=False)
+    told = [each for each, (_, method) in zip(room.seen, room.calls, strict=True) if method == "about"]
+    assert [(each.records, each.features) for each in told] == [(m, FEATURES) for m in UNEQUAL]
+    assert {method for _, method in room.calls} == {"about", "act"}  # a private run asks for nothing measured
+    passed = pickle.dumps(room.seen)
+    for X, _ in records_of("logistic", UNEQUAL):
+        assert not any(value.tobytes() in passed for value in X.ravel())
+    assert np.asarray(room.seen[-1][1])[0].tobytes() in passed  # it can fail: what does pass is found
+
+
+def test_fingerprints_tell_records_apart_and_belong_to_one_seed():
+    (X, y), (other, _), *_ = records_of("logistic", EQUAL)
+    one, two = (parts.fingerprint(rd.Records(each, y), "relaydp 1") for each in (X, other))
+    assert one == parts.fingerprint(rd.Records(X.copy(), y), "relaydp 1") != two
+    assert one != parts.fingerprint(rd.Records(X, y), "relaydp 2")
+    assert len({parts.fingerprint(rd.Records(X, labels), "") for labels in (y, 1 - y, y.astype(str))}) == 3
+
+
+# -- crashes
+
+
+@cache
+def standing_crew(algorithm: str, folder: str):
+    """A small run whose agents are kept: they have no state, and would compile again."""
+    steps = RECAL if algorithm == "recal" else "paper"
+    how, task = asked(algorithm=algorithm, budget=BUDGET, steps=steps, activations=5), task_of(LOGISTIC)
+    listed, agents = crew_of(write(Path(folder), "logistic", EQUAL), task, how)
+    room = Room(list(agents))
+    wanted = apart.solve_with(room, listed, task, KITE, how, progress=False)
+    return how, task, listed, agents, wanted, len(room.calls)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("crew"))
+
+
+@pytest.mark.parametrize("algorithm, every", [("recal", 1), ("recal", 3), ("nids", 2)])
+def test_a_driver_may_die_at_any_call_and_goes_on_to_the_same_model(algorithm, every, folder, tmp_path):
+    how, task, listed, agents, wanted, _ = standing_crew(algorithm, folder)
+    whole, saved = Room(agents), 0
+    assert_same(apart.solve_with(whole, listed, task, KITE, how, tmp_path / "whole", every, progress=False), wanted)
+    for k in range(len(whole.calls)):
+        place = tmp_path / str(k)
+        with pytest.raises(Crash):
+            apart.solve_with(Room(agents, dies_at=k), listed, task, KITE, how, place, every, progress=False)
+        again = Room(agents)
+        got = apart.solve_with(again, listed, task, KITE, how, place, every, progress=False)
+        assert_same(got, wanted)
+        assert len(got.ledger) == len({(each.agent, each.hop) for each in got.ledger}) == 20
+        saved += len(whole.calls) - len(again.calls)
+    assert saved > 0  # work before a checkpoint was not done again
+
+
+@pytest.mark.parametrize("algorithm", ["recal", "nids"])
+def test_agents_may_be_lost_before_any_call(algorithm, folder):
+    how, task, listed, agents, wanted, calls = standing_crew(algorithm, folder)
+    room = Room(list(agents), loses_at=tuple(range(5, calls, 4)))
+    assert_same(apart.solve_with(room, listed, task, KITE, how, progress=False), wanted)
+
+
+def test_an_interrupt_keeps_what_is_done(folder, tmp_path):
+    how, task, listed, agents, wanted, _ = standing_crew("recal", folder)
+
+    def stop(done: int, total: int) -> None:
+        if done > total // 2:
+            raise KeyboardInterrupt
+
+    got = apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=stop)
+    assert got.status == "interrupted" and 0 < len(got.ledger) < 20 and got.epsilon == wanted.epsilon
+    assert_same(apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False), wanted)
+
+
+def test_a_finished_run_is_found_finished(folder, tmp_path):
+    how, task, listed, agents, wanted, _ = standing_crew("recal", folder)
+    for _ in range(2):
+        room = Room(agents)
+        assert_same(apart.solve_with(room, listed, task, KITE, how, tmp_path, progress=False), wanted)
+    assert {method for _, method in room.calls} == {"about"}
+
+
+def test_a_checkpoint_is_whole_or_the_one_before(tmp_path, monkeypatch):
+    keeper, standing = Keeper(tmp_path, "run", every=1), Standing(2)
+    standing.charge(0, 0)
+    standing.position, standing.baton, standing.rows = 1, np.arange(4.0).reshape(2, 2), [b"12345678", b""]
+    keeper.save(standing)
+    for call in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"os.{call}", fail)
+            with pytest.raises(InputError, match="cannot be written .no room.*is whole"):
+                keeper.save(Standing(2, position=9))
+        found = keeper.load(2)
+        assert (found.position, found.rows, list(found.charged)) == (1, standing.rows, [(0, 0)])
+        assert found.baton.tobytes() == standing.baton.tobytes()
+        assert [path.name for path in tmp_path.iterdir()] == [NAME]
+
+
+def fail(*_):
+    raise OSError(28, "no room")
+
+
+def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(folder, tmp_path):
+    how, task, listed, agents, *_ = standing_crew("recal", folder)
+    apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False)
+    other = apart.Asked(**(vars(how) | {"activations": 4}))
+    with pytest.raises(InputError, match="left by another run"):
+        apart.solve_with(Room(agents), listed, task, KITE, other, tmp_path, progress=False)
+    whole = (tmp_path / NAME).read_bytes()
+    for damaged in (whole[:-40], whole[:100], b""):
+        (tmp_path / NAME).write_bytes(damaged)
+        with pytest.raises(InputError, match="cannot be read.*begin anew"):
+            apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False)
+
+
+def test_a_release_is_charged_once_and_a_changed_account_gives_no_result(folder, tmp_path):
+    standing = Standing(2)
+    standing.charge(1, 7)
+    with pytest.raises(PrivacyError, match="agent 1 has released at hop 7 already"):
+        standing.charge(1, 7)
+    how, task, listed, agents, *_ = standing_crew("recal", folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Standing, "charge", lambda self, agent, seq: self.charged.setdefault((agent, seq // 2)))
+        with pytest.raises(PrivacyError, match="not the same"):
+            apart.solve_with(Room(agents), listed, task, KITE, how, progress=False)
+
+
+def test_an_agent_that_comes_back_to_other_records_computes_nothing(tmp_path):
+    how, task = asked(budget=BUDGET, activations=3), task_of(LOGISTIC)
+    paths = write(tmp_path, "logistic", EQUAL)
+    listed, agents = crew_of(paths, task, how)
+    X, y = records_of("logistic", EQUAL)[0]
+    changed = X.copy()
+    changed[0, 0] += 1.0
+
+    def change(done: int, total: int) -> None:
+        np.savez(paths[0], X=changed, y=y)
+        agents[0] = Agent(listed[0], task, agents[0].key)
+
+    with pytest.raises(PrivacyError, match=r"agent 0 \(.*0.npz\) has other records than when the run began"):
+        apart.solve_with(Room(agents), listed, task, KITE, how, progress=change)
+
+
+# -- what is refused
+
+
+def test_what_is_public_must_be_given():
+    for missing, match in (
+        ({"classes": None}, "without classes="),
+        ({"features": None}, "neither did"),
+        ({"columns": ["a"]}, "arrived together"),
+        ({"features": None, "columns": ["a", "a"], "label": "y"}, "different names"),
+        ({"features": None, "columns": ["a", "b"]}, "label=None"),
+        ({"ranges": "fit"}, "would look at everybody's records"),
+        ({"loss": "huber"}, "classes= arrived with a loss of numbers"),
+        ({"loss": "logistc"}, "Did you mean 'logistic'"),
+    ):
+        with pytest.raises(InputError, match=match):
+            task_of(LOGISTIC | missing)
+    bare = parts.outline(task_of(LOGISTIC | {"record_norm": None}), [5, 5])
+    with pytest.raises(PrivacyError, match="needs a public bound"):
+        bare.public_facts()
+    given = parts.outline(task_of(LOGISTIC | {"intercept": True}), [5, 9]).public_facts()
+    told = rd.public_facts([5, 9], FEATURES, record_norm=2.0, l2=0.1, intercept=True)
+    assert all(np.array_equal(a, b) for a, b in zip(vars(given).values(), vars(told).values(), strict=True))
+
+
+def test_parts_are_one_an_agent(tmp_path):
+    paths = write(tmp_path, "logistic", EQUAL)
+    assert [part.at for part in parts.list_parts(str(tmp_path / "*.npz"), 4)] == [str(path) for path in paths]
+    for wrong, match in (
+        (paths[:3], "3 parts arrived for 4 agents"),
+        (str(tmp_path / "*.csv"), "no file matches"),
+        ([*paths[:3], tmp_path / "x.doc"], "agent 3 is .*x.doc, whose suffix"),
+        ([*paths[:3], (np.eye(2), [0, 1])], "agent 3 is a tuple in this process"),
+    ):
+        with pytest.raises(InputError, match=match):
+            parts.list_parts(wrong, 4)
+
+
+def test_a_part_that_does_not_fit_names_agent_and_path(tmp_path, monkeypatch):
+    task = task_of(LOGISTIC, columns=["a", "b"], features=None, label="y")
+
+    def read(name: str, text: str | None = None, task: parts.Task = task) -> rd.Records:
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        return parts.read_part(parts.Part(2, "agent 2", str(tmp_path / name)), task, None)  # type: ignore[arg-type]
+
+    assert read("good.csv", "b,y,more,a\n1,0,x,2\n3,1,x,4\n").X.tolist() == [[2, 1], [4, 3]]
+    for name, text, match in (
+        ("gone.csv", None, "is not there"),
+        ("other.csv", "a,c,y\n1,2,0\n", "no column 'b'"),
+        ("twice.csv", "a,b,b,y\n1,2,3,0\n", "more than one column 'b'"),
+        ("label.csv", "a,b,y\n1,2,5\n", "label 5 is none of the classes"),
+        ("text.csv", "a,b,y\n1,x,0\n", "needed a number"),
+        ("empty.csv", "a,b,y\n", "no rows"),
+        ("broken.parquet", "PAR1", "could not be read as Parquet"),
+        ("rows.npz", "", "no column names; pass features="),
+    ):
+        with pytest.raises(InputError, match=match) as refusal:
+            read(name, text)
+        assert f"agent 2 ({tmp_path / name})" in str(refusal.value)
+    np.savez(tmp_path / "wide.npz", X=np.eye(3), y=[0, 1, 0])
+    with pytest.raises(InputError, match=r"agent 2 \(.*wide.npz\).*it has 3 features; needed 5"):
+        read("wide.npz", task=task_of(LOGISTIC))
+
+    def full(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(parts, "read_delimited", full)
+    with pytest.raises(InputError, match=r"agent 2 \(.*good.csv\).*do not fit in memory"):
+        read("good.csv")
+
+
+def test_what_cannot_run_apart_is_refused_before_any_release(tmp_path):
+    listed, agents = crew_of(write(tmp_path, "logistic", EQUAL), task_of(LOGISTIC), asked())
+    for how, error, match in (
+        (dict(algorithm="d-admm", steps="tuned"), InputError, "cannot run on a network"),
+        (dict(algorithm="recal", mechanism="published", budget=BUDGET), PrivacyError, "noise on gradients, or none"),
+        (dict(mechanism="gradient"), PrivacyError, "needs budget"),
+        (dict(walk="sideways"), InputError, "unknown walk"),
+    ):
+        room = Room(agents)
+        task = task_of(LOGISTIC | {"l1": 0.0, "clip": 1.0})
+        with pytest.raises(error, match=match):
+            apart.solve_with(room, listed, task, RING, asked(**how), progress=False)
+        assert not {"act", "turn"} & {method for _, method in room.calls}
+
+
+def test_a_seat_without_noise_takes_only_plans_that_promise_nothing():
+    X, y = records_of("logistic", EQUAL)[0]
+    task = task_of(LOGISTIC)
+    own, whole = task.problem(rd.Records(X, y), [20]), parts.outline(task, EQUAL)
+    private = apart._plan(whole, KITE, asked(budget=BUDGET))
+    with pytest.raises(PrivacyError, match="'gradient' arrived at a seat without noise"):
+        Seat(private, KITE, 0, own, None)
+
+
+def test_placement_is_by_name_or_number():
+    listed = parts.list_parts([f"/data/{i}.csv" for i in range(3)], 3, ["north", "south", "east"])
+    made = actor._places({"south": {"resources": {"big": 1}}, 2: {"labels": {"zone": "b"}}}, listed)
+    assert made == {1: {"resources": {"big": 1}}, 2: {"label_selector": {"zone": "b"}}}
+    for wrong, match in (
+        ({"west": {}}, "unknown agent in placement"),
+        ({0: "big"}, "placement of 0"),
+        ({0: {"cpu": 1}}, "way to"),
+    ):
+        with pytest.raises(InputError, match=match):
+            actor._places(wrong, listed)
+
+
+def test_arguments_are_refused_before_anything_is_started(monkeypatch):
+    monkeypatch.setattr(apart, "connect", None)  # not reached
+    given: dict[str, Any] = {"features": 5, "classes": [0, 1]}
+    for wrong, match in (
+        (dict(budget=1.0), "needed Budget"),
+        (dict(seed=-1), "seed=-1"),
+        (dict(patience=0), "patience=0"),
+        (dict(l2=-1.0), "l2=-1.0"),
+        (dict(threshold=1.0), "belongs to 'huber'"),
+        (dict(smoothness=1.0), "belongs to a loss of your own"),
+        (dict(loss=3), "needed a name"),
+    ):
+        with pytest.raises((InputError, PrivacyError), match=match):
+            apart.solve_apart([f"{i}.npz" for i in range(4)], RING, **(given | wrong))
+
+    with pytest.raises(InputError, match="every=0"):
+        Keeper("x", "run", 0)
+
+
+def test_a_notebooks_own_loop_is_no_obstacle():
+    async def cell() -> int:
+        return apart._wait(asyncio.sleep(0, 7))
+
+    assert asyncio.run(cell()) == apart._wait(asyncio.sleep(0, 7)) == 7
+
+
+def test_a_time_out_says_what_was_waited_for():
+    crew = object.__new__(actor.RayCrew)
+    crew.ray, crew.patience = SimpleNamespace(exceptions=None), 0.01
+    part = parts.Part(1, "agent 1", "/data/1.csv")
+    never = SimpleNamespace(as_future=lambda: asyncio.sleep(5))
+    with pytest.raises(InputError, match=r"agent 1 \(/data/1.csv\) has not answered for 0.01 s \(act\)"):
+        asyncio.run(crew._answer(never, part, "act"))
+
+
+def test_growth_is_looked_for_where_the_simulator_looks():
+    class Plan:
+        route, activations = range(60), 60
+        algorithm = type("algorithm", (), {"kind": "rounds"})
+        facts = type("facts", (), {"agents": 4})
+
+    standing = Standing(4)
+    watch = walk.Watch(Plan(), standing, limit=10.0)  # type: ignore[arg-type]
+    assert (watch.stride, watch.chunk) == (1, 25)
+    assert watch.until(1, 20, lambda: np.array([99.0])) is None  # seen, and judged at the end of the chunk
+    assert watch.until(21, 30, lambda: np.array([1.0])) == 25
+    standing.peak = 0.0
+    assert watch.until(26, 49, lambda: np.array([1.0])) is None and standing.peak == 1.0
+    assert watch.until(50, 60, lambda: np.array([-np.inf])) == 50
