@@ -1,9 +1,15 @@
 """Strict numbers for every test: float64, no silent dtype promotion, no silent rank promotion."""
 
 import os
+from pathlib import Path
 
-# kept programs are tested in test_scale.py, and warnings are errors here
+# Compiling is most of what tests do. What they compile is kept, apart from what the user's own runs keep, for the other
+# worker, for the processes that tests start, and for the next time.
 os.environ.setdefault("RELAYDP_COMPILED", "0")
+if os.environ["RELAYDP_COMPILED"] == "0" and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(home / "relaydp" / "tests")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 import jax  # noqa: E402
 

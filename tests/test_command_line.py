@@ -381,8 +381,8 @@ def test_wrong_usage_names_what_was_meant(words, meant):
 
 def test_errors_speak_of_flags_that_the_command_has():
     known = flags_of(ROOT.commands["run"])
-    said = in_flags("Pass record_norm=2, ranges=(low, high), clip=, drop='a b' or classes=3; seed=7.", known)
-    assert said == "Pass --record-norm=2, --ranges=LOW,HIGH, --clip=NUMBER, --drop='a b' or classes=3; --seed=7."
+    said = in_flags("Pass record_norm=2, ranges=(low, high), clip=, drop='a b' or colour=3; seed=7.", known)
+    assert said == "Pass --record-norm=2, --ranges=LOW,HIGH, --clip=NUMBER, --drop='a b' or colour=3; --seed=7."
     for text in ("x=[1, 2]", "ranges=[0.0, 1.0] arrived", "no flags here", "a.epsilon=1"):
         assert in_flags(text, known) == text
 

@@ -191,7 +191,7 @@ def test_a_result_folder_reloads_and_reruns_to_the_same_bits(cancer, tmp_path):
         result.save(folder)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
-    with pytest.raises(rd.errors.InputError, match="no result folder"):
+    with pytest.raises(rd.errors.InputError, match="has no config.json"):
         result.save(tmp_path / "mine", overwrite=True)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
 

@@ -211,12 +211,12 @@ def test_a_peer_that_is_refused_for_ever_does_not_fill_the_log(monkeypatch):
     log.refused("replayed", "west")  # another peer, and another reason, have lines of their own
     log.refused("wrong-size", "south")
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert len(lines) == 20 + 2 and not any("left_out" in line for line in lines)
+    assert len(lines) == 60 + 2 and not any("left_out" in line for line in lines)
     clock[0] += 60.0
     log.refused("replayed", "south")
     log.refused("replayed", "west")
     later = [json.loads(line) for line in stream.getvalue().splitlines()[len(lines) :]]
-    assert [line.get("left_out") for line in later] == [480, None]
+    assert [line.get("left_out") for line in later] == [440, None]
 
 
 def test_without_a_stream_it_is_the_stderr_of_the_moment(monkeypatch, capsys):

@@ -141,6 +141,15 @@ class Agent:
         return self._seat
 
 
+class AgentProcess(Agent):
+    """An agent that has a process to itself."""
+
+    def __init__(self, part: Part, task: Task, key: str) -> None:
+        # its steps are short and one after the other: handing each to another thread costs more than it saves
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+        super().__init__(part, task, key)
+
+
 @jax.jit
 def _at_hop(key: jax.Array, value: jax.Array, scale: jax.Array, hop: jax.Array) -> jax.Array:
     return release(value, scale, jax.random.fold_in(key, hop))
@@ -192,7 +201,7 @@ class RayCrew:
         self.ray, self.parts, self.patience = ray, parts, patience
         places = _places(placement, parts)
         check_travels(ray, task)
-        kind = ray.remote(max_restarts=-1, max_task_retries=RETRIES)(Agent)
+        kind = ray.remote(max_restarts=-1, max_task_retries=RETRIES)(AgentProcess)
         self._agents = []
         for part in parts:
             options: dict[str, Any] = {"num_gpus": gpus_per_agent} if gpus_per_agent else {}

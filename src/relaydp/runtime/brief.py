@@ -58,6 +58,40 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class Way:
+    """Whom one party asks to take the baton, in order: the walk's own choice first, then the others.
+
+    lap   of walks that go round and round: everybody's place on it. The party itself then knows the walk's choice;
+          of a walk that is drawn, the process with the random numbers has to say it
+    """
+
+    party: int
+    parties: int
+    neighbours: tuple[int, ...]
+    lap: tuple[int, ...] | None
+
+    def on_lap(self, hop: int, came_from: int) -> tuple[int, bool]:
+        """The next on the lap, and whether the baton is where the laid-out route has it."""
+        assert self.lap is not None
+        length = len(self.lap)
+        here = hop % length
+        on_track = self.lap[here] == self.party and (hop == 0 or self.lap[here - 1] == came_from)
+        here = here if on_track else self.lap.index(self.party)
+        return self.lap[(here + 1) % length], on_track
+
+    def choices(
+        self, first: int, on_track: bool, came_from: int, made: tuple[int, ...], lost: frozenset[int]
+    ) -> list[int]:
+        """`first`, then those who acted least."""
+        others = sorted(self.neighbours, key=lambda j: (made[j], (j - self.party) % self.parties))
+        # straight back only as a last resort: on a ring it would swing to and fro beside a gap for ever
+        others.sort(key=lambda j: j == came_from)
+        if first == came_from and not on_track:
+            first = others[0]  # a lap that met a gap goes round the other way
+        return [j for j in dict.fromkeys((first, *others)) if j not in lost]
+
+
+@dataclass(frozen=True)
 class Ending:
     """What the journal has to say for the result."""
 
@@ -91,12 +125,17 @@ class Brief:
     largest: float  # no entry of a message may be longer
     start: int
     pace: Pace
+    lap: tuple[int, ...] | None  # of a relay whose walk goes round and round
     scales: tuple[float, ...]  # of this party's releases
     sensitivity: float
     limit_rho: float
     tolerance: float  # relative, for rounding
     spending: tuple[tuple[float, float], ...]  # (rho, epsilon) after each planned release
     private: bool
+
+    @property
+    def way(self) -> Way:
+        return Way(self.party, len(self.names), self.neighbours, self.lap)
 
     def epsilon_at(self, rho: float) -> float:
         """The exact epsilon of so much rho; between two planned sums, that of the larger."""

@@ -14,7 +14,7 @@ import numpy as np
 from relaydp.graph import Graph
 from relaydp.graph.route import BLOCK, FIRST_BLOCK, lap_from, uniforms
 from relaydp.graph.walks import stepper
-from relaydp.runtime.brief import Pace
+from relaydp.runtime.brief import Pace, Way
 
 
 class Course:
@@ -28,28 +28,21 @@ class Course:
         self._uniforms = lru_cache(maxsize=2)(partial(uniforms, jax.random.split(jax.random.key(seed))[0]))
         self.pace = Pace(graph.agents if order is None else len(order), activations, patience)
 
+    @property
+    def lap(self) -> tuple[int, ...] | None:
+        return None if self._order is None else tuple(self._order)
+
     def choices(
         self, hop: int, at: int, came_from: int, made: tuple[int, ...], lost: frozenset[int] = frozenset()
     ) -> list[int]:
         """Whom to ask, in order: the walk's own choice, then the others, those who acted least first."""
-        first, on_track = self._next(hop, at, came_from)
-        others = sorted(self.graph.neighbours(at).tolist(), key=lambda j: (made[j], (j - at) % self.graph.agents))
-        # straight back only as a last resort: on a ring it would swing to and fro beside a gap for ever
-        others.sort(key=lambda j: j == came_from)
-        if first == came_from and not on_track:
-            first = others[0]  # a lap that met a gap goes round the other way
-        return [j for j in dict.fromkeys((first, *others)) if j not in lost]
+        way = Way(at, self.graph.agents, tuple(self.graph.neighbours(at).tolist()), self.lap)
+        first, on_track = (self._drawn(hop, at, came_from), True) if self._go else way.on_lap(hop, came_from)
+        return way.choices(first, on_track, came_from, made, lost)
 
-    def _next(self, hop: int, at: int, came_from: int) -> tuple[int, bool]:
-        """The walk's own choice, and whether the baton is where the laid-out route has it."""
-        if self._order is None:
-            assert self._go is not None
-            return self._go([self._uniform(hop)], at, came_from)[0], True
-        lap = len(self._order)
-        here = hop % lap
-        on_track = self._order[here] == at and (hop == 0 or self._order[here - 1] == came_from)
-        here = here if on_track else self._order.index(at)
-        return self._order[(here + 1) % lap], on_track
+    def _drawn(self, hop: int, at: int, came_from: int) -> int:
+        assert self._go is not None
+        return self._go([self._uniform(hop)], at, came_from)[0]
 
     def _uniform(self, hop: int) -> float:
         past = hop - FIRST_BLOCK

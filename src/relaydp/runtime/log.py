@@ -31,7 +31,7 @@ LONGEST = 500  # characters of a text: an error's sentences fit, a printed array
 WHOLE = 2**63  # counts stay below it: what every JSON reader holds, and no way to write bytes as one number
 WORD = re.compile(r"[a-z0-9]{1,40}(-[a-z0-9]{1,40}){0,5}")  # kebab-case: what events and reasons of refusal look like
 
-OFTEN, MINUTE = 20, 60.0  # refusals of one peer for one reason that are written, in so many seconds
+OFTEN, MINUTE = 60, 60.0  # refusals of one peer for one reason that are written, in so many seconds
 MOST_PEERS = 1000  # whose refusals are counted at once; strangers share one name, so more is an attack: begin anew
 
 # what a line may say beside time, level, event and party, and of which type it must be

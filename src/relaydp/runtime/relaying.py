@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from relaydp.runtime.journal import ASKED, DRAWN
@@ -21,7 +23,7 @@ class Relaying:
     """What an agent does with batons. All that has to last is in the journal; this object may be lost at any time."""
 
     def __init__(self, agent: Agent) -> None:
-        self.agent, self.pace = agent, agent.brief.pace
+        self.agent, self.pace, self.way = agent, agent.brief.pace, agent.brief.way
 
     @property
     def made(self) -> int:
@@ -95,15 +97,15 @@ class Relaying:
         made[agent.party] += acts
         idle = 0 if acts else baton.idle + 1
         ends = self.pace.ended(tuple(made), idle, agent.lost)
-        receiver = None if ends else await self._find_receiver(hop, sender, baton)
-        journal.checkpoint(ASKED)
         body = baton.body
         facts: dict[str, Any] = {"made": made[agent.party], "seen": json.dumps(made)}
-        if acts:
-            assert charge is not None
-            before = baton.made[agent.party]
-            facts["rows"], body = await agent.ask("relay", journal.get("rows"), body, hop, before)
-            agent.stop_if_grown(body, charge, (BATON, hop))
+        async with self._working(acts, journal.get("rows"), body, hop, baton.made[agent.party]) as work:
+            receiver = None if ends else await self._find_receiver(hop, sender, baton)
+            journal.checkpoint(ASKED)
+            if work is not None:
+                assert charge is not None
+                facts["rows"], body = await work
+                agent.stop_if_grown(body, charge, (BATON, hop))
         journal.checkpoint(DRAWN)
         kind, seq = (ENDING, 0) if ends else (BATON, hop + 1)
         message = agent.message(kind, seq, body, made=tuple(made), idle=idle, previous=baton.hash())
@@ -118,13 +120,27 @@ class Relaying:
         agent.noted("activation" if acts else "relay", hop, sender, receiver, time.perf_counter() - began)
         agent.send_now()
 
+    @asynccontextmanager
+    async def _working(self, acts: bool, *arguments: Any) -> AsyncIterator[asyncio.Task[Any] | None]:
+        """The activation, computed while the next holder is asked. What comes of it stays in memory until both are
+        done: it leaves, and is charged, in one commit, and a crash before that leaves nothing of it."""
+        if not acts:
+            yield None
+            return
+        work = asyncio.create_task(self.agent.ask("relay", *arguments))
+        try:
+            yield work
+        finally:
+            work.cancel()  # where asking failed; a task that is done does not mind
+
     async def _find_receiver(self, hop: int, sender: str, baton: Message) -> int:
         """Ask the walk's choice, then the others; nothing is committed to a neighbour that has not just answered."""
         agent = self.agent
         came_from = agent.names.index(sender) if hop else -1
-        await asyncio.sleep(self.pace.pause(baton.idle))
+        if pause := self.pace.pause(baton.idle):
+            await asyncio.sleep(pause)
         while True:
-            for j in await agent.ask("choices", hop, came_from, baton.made, agent.lost):
+            for j in await self._choices(hop, came_from, baton.made):
                 try:
                     standing = await agent.greet(j)
                 except Unreachable as error:
@@ -134,3 +150,9 @@ class Relaying:
                     return j
                 agent.log.warning("skipped", peer=agent.names[j], seq=hop, reason=standing.why)
             await asyncio.sleep(ALL_DOWN_WAIT)
+
+    async def _choices(self, hop: int, came_from: int, made: tuple[int, ...]) -> list[int]:
+        agent = self.agent
+        if self.way.lap is None:
+            return await agent.ask("choices", hop, came_from, made, agent.lost)
+        return self.way.choices(*self.way.on_lap(hop, came_from), came_from, made, agent.lost)

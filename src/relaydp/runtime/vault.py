@@ -80,6 +80,7 @@ class Vault:
             largest=GROWTH * (math.sqrt(2.0 / l2) if l2 > 0 else 1e3),
             start=consortium.start,
             pace=Pace(1, plan.activations, 0) if self.course is None else self.course.pace,
+            lap=None if self.course is None else self.course.lap,
             scales=tuple(plan.scales[:, party].tolist()),
             sensitivity=float(plan.sensitivity[party]),
             limit_rho=sums[-1],
