@@ -32,9 +32,9 @@ test: setup ## the fast tests (minutes)
 test-slow: setup ## the slow checks: real data, many seeds, large graphs
 	$(BIN)/python -m pytest -q -m slow
 
-test-sklearn: setup ## the estimators with the previous minor version of scikit-learn
+test-sklearn: setup ## the estimators with the previous minor version of scikit-learn (SKLEARN="-m slow" for the checks without privacy)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/sklearn "scikit-learn==1.8.*"
-	PYTHONPATH=build/sklearn $(BIN)/python -m pytest -q -m "slow or not slow" tests/test_estimator.py
+	PYTHONPATH=build/sklearn $(BIN)/python -m pytest -q -n 2 $(SKLEARN) tests/test_estimator.py
 
 kill-test: setup ## kill agents of a consortium 500 times and check their journals (KILLS="--kills 50" for a taste)
 	$(BIN)/python tests/kill_test.py $(or $(KILLS),--kills 500 --agents 8)
