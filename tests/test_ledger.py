@@ -489,7 +489,7 @@ def test_unreadable_files_are_exit_code_2(tmp_path, folder):
     alone = write(tmp_path / "alone" / "saved.json", mixed().to_json())
     cases = {
         "Pass --delta": ("verify", alone),
-        "cannot be read": ("verify", tmp_path / "nowhere.json"),
+        "does not exist": ("verify", tmp_path / "nowhere.json"),
         "no JSON object": ("verify", write(tmp_path / "list.json", [1, 2]), "--delta", "1e-5"),
         "not a saved ledger": ("verify", write(tmp_path / "empty.json", {}), "--delta", "1e-5"),
         "holds no ledger.json": ("show", tmp_path / "alone"),
