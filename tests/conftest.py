@@ -11,6 +11,11 @@ if os.environ["RELAYDP_COMPILED"] == "0" and "JAX_COMPILATION_CACHE_DIR" not in 
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(home / "relaydp" / "tests")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
+# Ray reads these when it is imported, by whichever test that is: it reports to nobody, and keeps to 127.0.0.1.
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else it warns about its own default
+
 import jax  # noqa: E402
 
 import relaydp  # noqa: E402, F401

@@ -14,11 +14,6 @@ from relaydp.errors import InputError
 if find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
 
-# Ray reads these when it is imported. Without the second it takes the machine's address on the network for 127.0.0.1.
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-
 import ray  # noqa: E402
 
 from relaydp.cluster import actor  # noqa: E402

@@ -429,6 +429,10 @@ def command():
 
     def start(*words):
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+        options["env"] = {
+            **os.environ,
+            "JAX_ENABLE_COMPILATION_CACHE": "0",
+        }  # compiling is what gives time to interrupt
         started.append(subprocess.Popen([sys.executable, "-c", APP, "sweep", *map(str, words)], **options))
         return started[-1]
 

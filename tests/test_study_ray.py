@@ -16,13 +16,14 @@ from relaydp.cluster import Study, run_study
 from relaydp.cluster.connect import PATIENCE, connect
 from relaydp.errors import InputError
 
-if importlib.util.find_spec("ray") is None:  # not imported yet: the fixture has to set something before
+if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
-# Ray leaves the closing of its own log files and sockets to the garbage collector.
+# Ray starts its processes with subprocess, which JAX warns of wherever it has been imported; and it leaves sockets,
+# files and processes to be closed when the interpreter gets to them.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:.*unclosed:pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 TABLES = {
@@ -38,8 +39,6 @@ def cluster(tmp_path_factory):
     """A head without CPUs and two nodes with one each: three raylets, as three machines would have."""
     before = dict(os.environ)
     os.environ["RELAYDP_COMPILED"] = str(tmp_path_factory.mktemp("compiled"))
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # keeps to 127.0.0.1
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **COMMON})
