@@ -32,10 +32,10 @@ from relaydp.cluster.walk import Crew, Ending, Watch, walk
 from relaydp.engine.loop import GROWTH, Outcome, public_radius
 from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, check_seed, make_plan
 from relaydp.engine.progress import Progress, shown
-from relaydp.engine.solve import _verdict, facts_config, graph_config, solve
+from relaydp.engine.solve import _verdict, facts_config, make_result, solve
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Rounds
-from relaydp.privacy import SOUND, Budget, Ledger
+from relaydp.privacy import SOUND, Budget
 from relaydp.problem import Problem, build_again, custom
 from relaydp.problem.loss import CustomLoss
 from relaydp.prox import Regulariser, from_spec
@@ -227,9 +227,9 @@ def solve_with(
     except KeyboardInterrupt:
         ending = Ending("interrupted", standing.position)
     keeper.save(standing)
-    ledger = _settle(plan, standing, ending)
+    _check_charged(plan, standing)
     x = np.zeros(problem.dim) if standing.baton is None else answer(standing.baton)
-    return _result(problem, graph, plan, asked, abouts, ending, ledger, x, began)
+    return _result(problem, graph, plan, asked, abouts, ending, x, began)
 
 
 async def _introduce(crew: FullCrew, task: Task, asked: Asked) -> tuple[list[About], list[float] | None]:
@@ -298,15 +298,14 @@ def _identity(problem: Problem, graph: Graph, plan: Plan, asked: Asked, abouts: 
     return sha.hexdigest()
 
 
-def _settle(plan: Plan, standing: Standing, ending: Ending) -> Ledger | None:
-    """The ledger of what was released: each (agent, hop) of the plan up to where the run stands, once, and no other."""
+def _check_charged(plan: Plan, standing: Standing) -> None:
+    """What was released is each (agent, hop) of the plan up to where the run stands, once, and no other."""
     who, when, _, _ = plan.releases(standing.position)
     if set(standing.charged) != set(zip(who.tolist(), when.tolist(), strict=True)):
         raise PrivacyError(
             f"{len(standing.charged)} releases were noted and {len(who)} planned up to hop {standing.position}; they "
             "are not the same. No result is given: the checkpoint was changed by another hand."
         )
-    return plan.charged(ending.hops)
 
 
 def _result(
@@ -316,72 +315,40 @@ def _result(
     asked: Asked,
     abouts: Sequence[About],
     ending: Ending,
-    ledger: Ledger | None,
     x: np.ndarray,
     began: float,
 ) -> Result:
     outcome = Outcome(x, ending.hops, np.empty(0, np.int64), np.empty((0, problem.dim)), None, ending.status)
     status, sentence = _verdict(problem, plan, outcome, None)
-    messages = int(plan.tally.messages[ending.hops])
     prints = "".join(each.fingerprint for each in abouts)
     budget, limits = asked.budget, asked.limits
     steps = asked.steps if isinstance(asked.steps, str) else plan.summary()["steps"]
-    return Result(
-        x=x if status != "diverged" else np.full_like(x, np.nan),
-        status=status,
-        message=sentence,
-        algorithm=asked.algorithm,
-        mechanism=plan.mechanism,
-        variant=plan.variant,
-        agents=graph.agents,
-        graph=graph.name,
-        walk=plan.walk,
-        budget=budget,
-        rho=plan.ledger.rho if plan.private and plan.ledger is not None else math.inf,
-        epsilon=plan.epsilon,
-        epsilon_paper=plan.epsilon_paper,
-        plf=int(plan.tally.plf[ending.hops]),
-        activations=plan.activations,
-        hops=ending.hops,
-        messages=messages,
-        vectors=messages * plan.algorithm.vectors,
-        messages_paper=messages * plan.algorithm.paper_factor,
-        ledger=ledger,
-        steps=plan.steps,
-        plan=plan.summary(),
-        trace=None,
-        transcript=None,
-        reference=None,
-        seconds=time.perf_counter() - began,
-        config={
-            "problem": {
-                **problem.spec,
-                "data": problem.data.name,
-                "source": None,
-                "data_sha256": hashlib.sha256(prints.encode()).hexdigest(),
-                "sizes": problem.split.sizes.tolist(),
-                "order_sha256": None,
-            },
-            "graph": graph_config(graph),
-            "facts": facts_config(plan.facts),
-            "solve": {
-                "algorithm": asked.algorithm,
-                "mechanism": plan.mechanism,
-                "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
-                "activations": asked.activations,
-                "walk": asked.walk,
-                "steps": steps,
-                "seed": asked.seed,
-                "x0": None,
-                "start": asked.start,
-                "ratio": asked.ratio,
-                "variant": None,
-                "noise": None,
-                "limits": None if limits is None or budget is None else agent_epsilons(budget, limits, graph.agents),
-                "prior": None if plan.prior is None else {k: v.tolist() for k, v in plan.prior._asdict().items()},
-            },
-        },
-        versions=versions(),
+    told = {
+        "algorithm": asked.algorithm,
+        "mechanism": plan.mechanism,
+        "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
+        "activations": asked.activations,
+        "walk": asked.walk,
+        "steps": steps,
+        "seed": asked.seed,
+        "x0": None,
+        "start": asked.start,
+        "ratio": asked.ratio,
+        "variant": None,
+        "noise": None,
+        "limits": None if limits is None or budget is None else agent_epsilons(budget, limits, graph.agents),
+        "prior": None if plan.prior is None else {k: v.tolist() for k, v in plan.prior._asdict().items()},
+    }
+    about = {
+        **problem.spec,
+        "data": problem.data.name,
+        "source": None,
+        "data_sha256": hashlib.sha256(prints.encode()).hexdigest(),
+        "sizes": problem.split.sizes.tolist(),
+        "order_sha256": None,
+    }
+    return make_result(
+        graph, plan, told, about, x=x, hops=ending.hops, status=status, message=sentence, budget=budget, began=began
     )
 
 

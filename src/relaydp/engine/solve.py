@@ -18,7 +18,7 @@ from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Route
 from relaydp.privacy import Budget
-from relaydp.problem import Facts, Problem, minimise
+from relaydp.problem import Facts, Problem, Reference, minimise
 from relaydp.result import Result, Trace, Transcript, versions
 
 TRANSCRIPT_BYTES = 2**31  # a transcript larger than 2 GiB is refused rather than swapped
@@ -106,7 +106,6 @@ def solve(
     status, sentence = _verdict(problem, plan, outcome, history)
     if best is not None and np.linalg.norm(best.x) <= TINY:
         sentence += " The minimiser is x* = 0 here, so relative error has no meaning: lower l1."
-    messages = int(plan.tally.messages[outcome.hops])
     asked = {
         "algorithm": algorithm,
         "mechanism": plan.mechanism,
@@ -123,11 +122,46 @@ def solve(
         "limits": None if limits is None or budget is None else agent_epsilons(budget, limits, graph.agents),
         "prior": None if plan.prior is None else {k: v.tolist() for k, v in plan.prior._asdict().items()},
     }
-    return Result(
-        x=outcome.x if status != "diverged" else np.full_like(outcome.x, np.nan),
+    return make_result(
+        graph,
+        plan,
+        asked,
+        problem_config(problem),
+        x=outcome.x,
+        hops=outcome.hops,
         status=status,
         message=sentence,
-        algorithm=algorithm,
+        budget=budget,
+        began=began,
+        trace=history,
+        transcript=_transcript(graph, plan, outcome) if transcript else None,
+        reference=best,
+    )
+
+
+def make_result(
+    graph: Graph,
+    plan: Plan,
+    asked: dict[str, Any],
+    problem: dict[str, Any],
+    *,
+    x: np.ndarray,
+    hops: int,
+    status: str,
+    message: str,
+    budget: Budget | None,
+    began: float,
+    trace: Trace | None = None,
+    transcript: Transcript | None = None,
+    reference: Reference | None = None,
+) -> Result:
+    """The result of a plan that was followed for so many hops; `asked` and `problem` are what its folder remembers."""
+    messages = int(plan.tally.messages[hops])
+    return Result(
+        x=x if status != "diverged" else np.full_like(x, np.nan),
+        status=status,
+        message=message,
+        algorithm=asked["algorithm"],
         mechanism=plan.mechanism,
         variant=plan.variant,
         agents=graph.agents,
@@ -137,21 +171,21 @@ def solve(
         rho=plan.ledger.rho if plan.private and plan.ledger is not None else math.inf,
         epsilon=plan.epsilon,
         epsilon_paper=plan.epsilon_paper,
-        plf=int(plan.tally.plf[outcome.hops]),
+        plf=int(plan.tally.plf[hops]),
         activations=plan.activations,
-        hops=outcome.hops,
+        hops=hops,
         messages=messages,
         vectors=messages * plan.algorithm.vectors,
         messages_paper=messages * plan.algorithm.paper_factor,
-        ledger=plan.charged(outcome.hops),
+        ledger=plan.charged(hops),
         steps=plan.steps,
         plan=plan.summary(),
-        trace=history,
-        transcript=_transcript(graph, plan, outcome) if transcript else None,
-        reference=best,
+        trace=trace,
+        transcript=transcript,
+        reference=reference,
         seconds=time.perf_counter() - began,
         config={
-            "problem": problem_config(problem),
+            "problem": problem,
             "graph": graph_config(graph),
             "facts": facts_config(plan.facts),
             "solve": asked,
