@@ -17,7 +17,7 @@ from relaydp.errors import InputError, PrivacyError
 from relaydp.privacy.mechanism import release
 from relaydp.runtime import desk
 from relaydp.runtime.agreement import network_algorithms
-from relaydp.runtime.seat import Seat, on_network
+from relaydp.runtime.seat import Keyed, Seat, on_network
 
 RELAYS = ("recal", "walkman-gradient")
 ROUNDS = ("dgd", "huang-ring", "ic-admm", "nids", "pg-admm", "pg-extra")
@@ -236,6 +236,25 @@ def test_seats_are_the_simulator_bit_for_bit(name, kind):
     assert np.stack(seen.sent).tobytes() == sent.tobytes()
     assert seen.x.tobytes() == wanted.x.tobytes()
     assert np.abs(seen.x).max() > 0.0  # it went somewhere
+
+
+@pytest.mark.parametrize("name, kind", [case for case in CASES if case[0] in RELAYS])
+def test_a_key_gives_what_drawing_outside_gives(name, kind):
+    _, own, graph, plan = plan_for(name, kind)
+    seats = [Seat(plan, graph, i, own[i], Keyed(NOISE_KEY)) for i in range(graph.agents)]
+    seen = Played()
+    relay_all(seats, graph, plan, [seat.begin() for seat in seats], seen, [""])
+    drawn = played(name, kind)
+    assert np.stack(seen.sent).tobytes() == np.stack(drawn.sent).tobytes()
+    assert seen.rows == drawn.rows
+    with pytest.raises(PrivacyError, match="the plan pays for 7"):
+        seats[0].relay(seats[0].begin(), seats[0].first_baton(), 50, 7)
+
+
+def test_rounds_take_no_key():
+    _, own, graph, plan = plan_for("nids", MAIN)
+    with pytest.raises(PrivacyError, match="a key arrived for rounds"):
+        Seat(plan, graph, 0, own[0], Keyed(NOISE_KEY))
 
 
 def test_rounds_of_several_outputs_are_the_simulator_to_rounding():

@@ -14,6 +14,7 @@ Between organisations agents run `relaydp.runtime`, which draws from the operati
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,12 +29,11 @@ from relaydp.cluster.walk import HUGE, Lost
 from relaydp.engine.plan import Plan
 from relaydp.errors import InputError, PrivacyError, RelayError, choose, short
 from relaydp.graph import Graph
-from relaydp.privacy.mechanism import release
-from relaydp.problem import Problem
+from relaydp.problem import Problem, fused
 from relaydp.problem.loss import LinearLoss
 from relaydp.problem.problem import MANY_AGENTS
 from relaydp.runtime.noise import Seeded
-from relaydp.runtime.seat import Draw, Seat
+from relaydp.runtime.seat import Draw, Keyed, Seat
 
 RETRIES = 8  # deaths of a process that one call survives; one that needs too much memory dies each time
 PLACES = ("resources", "labels")
@@ -142,34 +142,26 @@ class Agent:
 
 
 class AgentProcess(Agent):
-    """An agent that has a process to itself."""
+    """An agent that has a process to itself. Its steps are short and one after the other: handing them to other threads
+    costs more than it saves.
 
-    def __init__(self, part: Part, task: Task, key: str) -> None:
-        # its steps are short and one after the other: handing each to another thread costs more than it saves
+    alone   XLA has one thread: for relays whose pass over the records is `problem.kernel`'s, with threads of its own
+    """
+
+    def __init__(self, part: Part, task: Task, key: str, alone: bool) -> None:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
+        if alone:
+            os.environ.setdefault("NPROC", "1")  # read when JAX first computes
         super().__init__(part, task, key)
 
 
-@jax.jit
-def _at_hop(key: jax.Array, value: jax.Array, scale: jax.Array, hop: jax.Array) -> jax.Array:
-    return release(value, scale, jax.random.fold_in(key, hop))
-
-
-def _noise(told: Seating, party: int) -> Draw | None:
-    """The simulator's noise for the run's seed; none where the plan promises nothing.
-
-    In a relay it is `Seeded`'s, in one compiled call: key by key it would take longer than all the rest of a step.
-    """
+def _noise(told: Seating, party: int) -> Draw | Keyed | None:
+    """The simulator's noise for the run's seed; none where the plan promises nothing."""
     if told.plan.mechanism is None:
         return None
     if told.plan.algorithm.kind == "rounds":
         return Seeded(told.seed).row(party, told.graph.agents)
-    _, key = jax.random.split(jax.random.key(told.seed))  # as engine.solve: walk, noise
-
-    def draw(value: np.ndarray, scale: float, sensitivity: float, hop: int) -> np.ndarray:
-        return np.asarray(_at_hop(key, value, np.float64(scale), np.int32(hop)))
-
-    return draw
+    return Keyed(jax.random.split(jax.random.key(told.seed))[1])  # as engine.solve: walk, noise
 
 
 def _fetch(reference: Any) -> Any:
@@ -194,6 +186,7 @@ class RayCrew:
         task: Task,
         key: str,
         *,
+        relays: bool = False,
         placement: Placement | None = None,
         gpus_per_agent: float = 0.0,
         patience: float = 600.0,
@@ -202,11 +195,12 @@ class RayCrew:
         places = _places(placement, parts)
         check_travels(ray, task)
         kind = ray.remote(max_restarts=-1, max_task_retries=RETRIES)(AgentProcess)
+        alone = relays and task.loss in fused.SLOPES
         self._agents = []
         for part in parts:
             options: dict[str, Any] = {"num_gpus": gpus_per_agent} if gpus_per_agent else {}
             options |= places.get(part.agent, {"scheduling_strategy": "SPREAD"})
-            self._agents.append(kind.options(**options).remote(part, task, key))
+            self._agents.append(kind.options(**options).remote(part, task, key, alone))
 
     def send(self, agent: int, method: str, *arguments: Any, returns: int = 1) -> Any:
         call = getattr(self._agents[agent], method)

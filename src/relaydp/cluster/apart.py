@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from relaydp.algorithm import Directions
+from relaydp.algorithm import Directions, find_algorithm
 from relaydp.cluster.actor import Placement, RayCrew, Seating, check_travels
 from relaydp.cluster.checkpoint import Keeper, Standing
 from relaydp.cluster.connect import connect
@@ -151,6 +151,7 @@ def solve_apart(
             listed,
             task,
             key_for(asked),
+            relays=find_algorithm(algorithm).kind == "relay",
             placement=placement,
             gpus_per_agent=gpus_per_agent,
             patience=patience,

@@ -8,6 +8,9 @@ Noise for others' eyes is not drawn by compiled code, so one activation has four
     (3)  g~ = draw(g)                                     in Python (`seat`); from here on nothing but g~ is used
     (4)  the step, its door answering g~ + l2 y           `advance`: `scan_turns`, the simulator's loop
 
+Inside one organisation, where the noise comes from the run's key or there is none, `activation` makes all four in one
+call of the same loop, with the party's records behind the door.
+
 In a relay (4) takes the baton that came in and makes the one that goes out. In a round it is run twice: for what this
 party has to say, and for its new rows once it has heard its neighbours. Both times the door answers with the same g~.
 
@@ -31,7 +34,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, ArrayLike
 
 from relaydp.algorithm import ALGORITHMS, Algorithm, Setting, Turn
 from relaydp.engine.door import open_door
@@ -42,7 +45,7 @@ from relaydp.problem import Facts, Silos
 from relaydp.problem.problem import Terms
 from relaydp.prox import none
 
-Rows = tuple[Array, ...]  # what a party has of each part of the state, (rows, dim)
+Rows = tuple[Array | np.ndarray, ...]  # what a party has of each part of the state, (rows, dim)
 
 
 class Answered(NamedTuple):
@@ -56,6 +59,16 @@ class Answered(NamedTuple):
 
     def gradients(self, ys: Array, clip: Array) -> Array:
         return jax.vmap(lambda *parts: jnp.concatenate(parts).reshape(-1))(*self.parts)
+
+
+class Own(NamedTuple):
+    """Stands where everybody's records stand in the simulator's door: one party's, whichever number it has."""
+
+    size: Array  # (agents,)
+    silos: Silos
+
+    def gradient(self, i: Array, y: Array, clip: Array | None) -> Array:
+        return self.silos.gradient(jnp.zeros((), jnp.int32), y, clip)
 
 
 class Desk(NamedTuple):
@@ -138,12 +151,12 @@ def desk_for(
 # -- the state, and what a party has of it
 
 
-def _turns(algorithm: Algorithm, desk: Desk, hop: Array, acts: Array) -> Turn:
-    """Turns of this party, with noise of scale 0; in a round all agents act alike."""
+def _turns(algorithm: Algorithm, desk: Desk, hop: Array, acts: Array, scale: ArrayLike = 0.0) -> Turn:
+    """Turns of this party; in a round all agents act alike."""
     everyone = (desk.agents,) if algorithm.kind == "rounds" else ()
     holder = jnp.broadcast_to(desk.party, hop.shape)
     acts = jnp.broadcast_to(acts.reshape(*hop.shape, *(1 for _ in everyone)), hop.shape + everyone)
-    return Turn(hop, holder, holder, acts, jnp.zeros(acts.shape), cast(Any, None))
+    return Turn(hop, holder, holder, acts, jnp.broadcast_to(jnp.asarray(scale, float), acts.shape), cast(Any, None))
 
 
 def _start(algorithm: Algorithm, desk: Desk) -> tuple[Any, Any]:
@@ -238,6 +251,17 @@ def mean_gradient(in_rounds: bool, silos: Silos, y: Array, clip: Array | None) -
     return silos.gradient(jnp.zeros((), jnp.int32), y, clip)
 
 
+def _two_turns(
+    algorithm: Algorithm, desk: Desk, setting: Setting, key: Array, state: Any, hop: Array, scale: ArrayLike
+) -> tuple[Rows, Array]:
+    """The simulator's loop over a turn of this party, and over one in which nobody acts."""
+    world = cast(Any, SimpleNamespace(setting=lambda variant, batched: setting))
+    two = jnp.arange(2, dtype=hop.dtype)[:, None]
+    turns = _turns(algorithm, desk, hop + two, two == 0, scale)
+    state, (_, payloads) = scan_turns(algorithm, None, True, world, desk.steps, key, state, turns)
+    return _own(algorithm, desk, state), _message(desk, jax.tree.map(lambda part: part[0, 0], payloads))
+
+
 @partial(jax.jit, static_argnums=0)
 def advance(
     algorithm: Algorithm, desk: Desk, rows: Rows, outside: Array, parts: tuple[Array, ...], hop: Array
@@ -245,13 +269,26 @@ def advance(
     """(4): the new rows, and what is sent. `outside` is the baton, or in a round what was heard."""
     relay = algorithm.kind == "relay"
     setting = desk.setting(parts) if relay else desk.setting(tuple(map(desk.alone, parts)), outside)
-    world = cast(Any, SimpleNamespace(setting=lambda variant, batched: setting))
     state = _known(algorithm, desk, rows, outside if relay else None)
-    two = jnp.arange(2, dtype=hop.dtype)[:, None]
-    turns = _turns(algorithm, desk, hop + two, two == 0)
     key = jax.random.key(0)  # of noise that is multiplied by 0
-    state, (_, payloads) = scan_turns(algorithm, None, True, world, desk.steps, key, state, turns)
-    return _own(algorithm, desk, state), _message(desk, jax.tree.map(lambda part: part[0, 0], payloads))
+    return _two_turns(algorithm, desk, setting, key, state, hop, 0.0)
+
+
+@partial(jax.jit, static_argnums=0)
+def activation(
+    algorithm: Algorithm,
+    desk: Desk,
+    silos: Silos,
+    clip: Array | None,
+    key: Array,
+    rows: Rows,
+    baton: Array,
+    scale: Array,
+    hop: Array,
+) -> tuple[Rows, Array]:
+    """(1) to (4) of a relay, noise from the simulator's key: the new rows, and the baton to pass on."""
+    setting = open_door(cast(Any, Own(desk.sizes, silos)), desk.terms, clip, desk.network)
+    return _two_turns(algorithm, desk, setting, key, _known(algorithm, desk, rows, baton), hop, scale)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -9,9 +9,12 @@ What leaves a party is a message, made of noisy gradients g~ and of what others 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -27,6 +30,13 @@ from relaydp.runtime.desk import Rows, desk_for, on_network
 
 Draw = Callable[[np.ndarray, float, float, int], np.ndarray]  # (value, scale, sensitivity, hop) -> value + noise
 ROUNDING = 1e-9  # what a sensitivity may fall short of 2 clip / m by
+
+
+class Keyed(NamedTuple):
+    """The simulator's noise, from its key, drawn in compiled code together with the step. Whoever has the key can take
+    it off: for relays inside one organisation."""
+
+    key: Array
 
 
 def _padded(silos: Silos, rows: int) -> Silos:
@@ -45,31 +55,34 @@ class Seat:
     """One party's part of a run; nothing is kept between calls.
 
         problem     over this party's records alone
-        draw        its noise. None makes a bare seat, which clips and noises nothing and takes only plans that promise
-                    nothing: for runs inside one organisation. What serves a network always brings a draw
+        draw        its noise. What serves a network always brings a function that draws. For runs inside one
+                    organisation there are the simulator's key (`Keyed`), and None: a bare seat, which clips and noises
+                    nothing and takes only plans that promise nothing
         rows        what the party has of the state, as bytes: for its own journal, and nobody else
         hop         hops or rounds before this one;  activation: activations that this party has made before
 
     A message is (vectors, dim), float64. In a run that grows without bound it may be infinite: look before sending.
     """
 
-    def __init__(self, plan: Plan, graph: Graph, party: int, problem: Problem, draw: Draw | None) -> None:
+    def __init__(self, plan: Plan, graph: Graph, party: int, problem: Problem, draw: Draw | Keyed | None) -> None:
         on_network(plan.algorithm)
         _check(plan, graph, party, problem)
         if draw is None:
             _check_bare(plan)
         else:
             _check_paid(plan, party)
-        self.plan, self.party, self.draw, self.algorithm = plan, party, draw, plan.algorithm
+        self.plan, self.party, self.algorithm = plan, party, plan.algorithm
         self.dim, self.vectors = problem.dim, plan.algorithm.vectors
         self._relays = plan.algorithm.kind == "relay"
+        self._key = _key(draw, self._relays)
+        self.draw = None if self._key is not None else cast(Draw | None, draw)
         self._neighbours = set(graph.neighbours(party).tolist())
         self._clip = None if draw is None else jnp.asarray(plan.facts.clip)
         sizes, terms, bare = plan.facts.sizes, problem.terms, draw is None
         self._desk = desk_for(plan.algorithm, graph, party, sizes, plan.steps, terms, problem.dim, bare)
         self._silos, self._intercepts = self._records(problem)
         rows, message = compiled.first(self.algorithm, self._desk)
-        self._counts = [len(part) for part in rows]
+        self._places = np.cumsum([0, *(len(part) for part in rows)]).tolist()
         self._begin, self._baton = self._pack(rows), np.asarray(message)
 
     def _records(self, problem: Problem) -> tuple[Silos, int]:
@@ -102,7 +115,12 @@ class Seat:
         """One activation: the new rows, and the baton to pass on. Asks the records once and draws noise once."""
         self._must("relay")
         mine, came = self._unpack(rows), self._vectors("a baton", baton, self.vectors)
-        released = self._release(mine, came, hop, activation)
+        scale, sensitivity = self._paid(activation)
+        if self._key is not None:
+            at_once = (self._silos, self._clip, self._key, mine, came, scale, np.int32(hop))
+            new, message = compiled.activation(self.algorithm, self._desk, *at_once)  # (1) to (4)
+            return self._pack(new), np.array(message)
+        released = self._release(mine, came, hop, scale, sensitivity)
         return self._finish(mine, came, released, hop)
 
     # -- rounds
@@ -111,7 +129,7 @@ class Seat:
         """First half of a round: g~ for `listen`, and the message to all neighbours. Asks once and draws once."""
         self._must("rounds")
         mine = self._unpack(rows)
-        released = self._release(mine, None, hop, activation)
+        released = self._release(mine, None, hop, *self._paid(activation))
         nothing_yet = np.full((self._desk.agents, self.dim), np.nan)
         return released, self._finish(mine, nothing_yet, released, hop)[1]
 
@@ -149,18 +167,24 @@ class Seat:
             calls = {"relay": "first_baton and relay", "rounds": "speak, listen and share"}
             raise InputError(f"{self.algorithm.name} is no {kind}; needed {calls[self.algorithm.kind]}.")
 
-    def _release(self, rows: Rows, baton: np.ndarray | None, hop: int, activation: int) -> np.ndarray:
-        """(1) to (3)."""
+    def _paid(self, activation: int) -> tuple[np.float64, np.float64]:
+        """The planned noise of an activation, and the sensitivity that it is for."""
         if not 0 <= activation < self.plan.activations:
             raise PrivacyError(
                 f"activation {activation} arrived, counted from 0; the plan pays for {self.plan.activations}. Relay "
                 "without asking, or agree on another plan."
             )
-        scale, sensitivity = self.plan.scales[activation, self.party], self.plan.sensitivity[self.party]
+        return self.plan.scales[activation, self.party], self.plan.sensitivity[self.party]
+
+    def _release(
+        self, rows: Rows, baton: np.ndarray | None, hop: int, scale: np.float64, sensitivity: np.float64
+    ) -> np.ndarray:
+        """(1) to (3)."""
         y = compiled.question(self.algorithm, self._desk, rows, baton, np.int32(hop))
         value = np.asarray(compiled.mean_gradient(not self._relays, self._silos, y, self._clip))
-        if self.draw is None:
+        if self._clip is None:
             return self._vectors("a gradient", value[None], 1)[0]
+        assert self.draw is not None
         drawn = np.asarray(self.draw(value, float(scale), float(sensitivity), int(hop)))
         return self._vectors("a draw", drawn[None], 1)[0]
 
@@ -174,17 +198,17 @@ class Seat:
         return self._pack(new), np.array(message)
 
     def _pack(self, rows: Rows) -> bytes:
-        return b"".join(np.asarray(part).astype("<f8").tobytes() for part in rows)
+        return b"".join(np.asarray(part, "<f8").tobytes() for part in rows)
 
     def _unpack(self, rows: bytes) -> Rows:
-        needed = 8 * sum(self._counts) * self.dim
+        needed = 8 * self._places[-1] * self.dim
         if len(rows) != needed:
             raise InputError(
-                f"rows of {len(rows)} bytes arrived; needed {needed}: {sum(self._counts)} vectors of {self.dim} "
+                f"rows of {len(rows)} bytes arrived; needed {needed}: {self._places[-1]} vectors of {self.dim} "
                 f"numbers, as party {self.party} of this plan keeps them. They belong to another run."
             )
-        table = np.frombuffer(rows, "<f8").astype(np.float64).reshape(-1, self.dim)
-        return tuple(jnp.asarray(part) for part in np.split(table, np.cumsum(self._counts)[:-1]))
+        table = np.asarray(np.frombuffer(rows, "<f8"), np.float64).reshape(-1, self.dim)
+        return tuple(table[first:end] for first, end in itertools.pairwise(self._places))
 
     def _vectors(self, what: str, given: np.ndarray, count: int) -> np.ndarray:
         vectors = np.asarray(given)
@@ -222,6 +246,15 @@ def _check_paid(plan: Plan, party: int) -> None:
         )
     if not (plan.scales[:, party] > 0).all():
         raise PrivacyError(f"the plan has releases of party {party} without noise; needed scales above 0.")
+
+
+def _key(draw: Draw | Keyed | None, relays: bool) -> Array | None:
+    """Of the noise that compiled code draws together with the step; None where something else draws it."""
+    if isinstance(draw, Keyed):
+        if not relays:
+            raise PrivacyError("a key arrived for rounds; needed a function that draws. Bring `noise.Seeded`'s row.")
+        return draw.key
+    return jax.random.key(0) if draw is None and relays else None  # a bare door draws nothing from it
 
 
 def _check_bare(plan: Plan) -> None:
