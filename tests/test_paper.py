@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import relaydp as rd
 from relaydp.cli.main import app
-from relaydp.paper import EXPERIMENTS, FULL, QUICK, find_experiments, run_experiments, runner, runs
+from relaydp.errors import InputError
+from relaydp.paper import EXPERIMENTS, FULL, QUICK, attacks, find_experiments, run_experiments, runner, runs
 from relaydp.paper.experiment import AS_PRINTED, USEFUL, Experiment, Found, Table
 from relaydp.paper.printed import LINEAR, TABLES
 from relaydp.paper.runner import read_cell
@@ -22,6 +23,10 @@ ROOT = Path(__file__).parent.parent
 PAPER = ROOT.parent / "shared" / "spec" / "paper.tex"
 TINY = QUICK._replace(name="tiny", data=("fashion-small",), seeds=2, fixed=3, decaying=4, figure=3)
 SMALL = Run("logistic", "fashion-small", USEFUL, "recal", "cyclic", 1e-4, 12.0, 3, 2)
+
+
+def attacked(data):
+    return attacks.measure(attacks.cell_of(data, "dlg", TINY))
 
 
 # -- the paper's numbers
@@ -96,6 +101,12 @@ def test_noise_for_one_record_is_m_times_smaller():
 def test_what_cannot_run_says_why():
     found = measure(replace(SMALL, algorithm="mr-admm"))
     assert "mr-admm" in found["error"] and "ic-admm" in found["error"]  # and what to use instead
+
+
+@pytest.mark.parametrize("ask", [measure, lambda run: seconds(Timing(run)), lambda run: attacked(run.data)])
+def test_data_that_is_not_here_stops_the_work_and_is_not_kept_as_an_outcome(ask):
+    with pytest.raises(InputError, match="nowhere"):
+        ask(replace(SMALL, data="nowhere"))
 
 
 def test_a_timing_is_of_one_run_alone():

@@ -126,8 +126,8 @@ def _options(cell: Run) -> dict[str, Any]:
 def measure(cell: Run, progress: Progress | None = None) -> dict[str, Any]:
     """Medians and quartiles over the seeds, a curve on the way, what was sent, and the seconds of one run."""
     graph = ring(AGENTS)
+    problem = problem_of(cell.loss, cell.data, cell.setting, cell.l1)  # data that is not here is no outcome to keep
     try:
-        problem = problem_of(cell.loss, cell.data, cell.setting, cell.l1)
         plans, keys = plan_seeds(problem, graph, range(cell.seeds), **_options(cell))
         if cell.per_record:
             plans = [replace(plan, scales=plan.scales / plan.facts.sizes) for plan in plans]
@@ -245,8 +245,8 @@ def seconds(cell: Timing, progress: Progress | None = None) -> dict[str, Any]:
     Exact methods are timed by their first hops.
     """
     asked, graph = cell.run, ring(AGENTS)
+    problem = problem_of(asked.loss, asked.data, asked.setting, asked.l1)
     try:
-        problem = problem_of(asked.loss, asked.data, asked.setting, asked.l1)
         (plan,), _ = plan_seeds(problem, graph, [0], **_options(asked))
     except RelayError as error:
         return {"error": str(error)}

@@ -164,7 +164,7 @@ def _printed_table(loss: str, found: Found) -> Table:
             if printed is not None:
                 timed = found.of(_timing(printed_cell(loss, data, row, effort))).get("seconds")
                 theirs = getattr(printed, data, None)
-                seconds = "-" if timed is None else f"{timed:.2g}"
+                seconds = "-" if timed is None else f"{float(f'{timed:.2g}'):g}"
                 if theirs is not None:
                     seconds, error = _pair(seconds, f"{theirs[0]:g}"), _pair(error, f"{theirs[1]:.1e}")
             cells += [seconds, error, _middle(outcome, "accuracy", ".3f")]
