@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import relaydp as rd
-from relaydp.algorithm import ALGORITHMS
+from relaydp.algorithm import ALGORITHMS, directions_of
 from relaydp.algorithm.dgd import CONSTANT, DgdSteps
 from relaydp.algorithm.lab import LARGE, Frozen, Kernel
 from relaydp.algorithm.outlook import LEAST_SHARE, SPREAD, _responses, binned, guess
@@ -334,7 +334,7 @@ def test_a_prior_changes_what_is_planned_and_not_what_is_promised():
     guessed, planned = (rd.plan(problem, rd.ring(3), BUDGET, prior=prior, **options) for prior in (None, public))
     assert guessed.prior is None and planned.prior is not None
     assert planned.predicted != guessed.predicted
-    assert planned.scales.shape != guessed.scales.shape or not np.allclose(planned.scales, guessed.scales)
+    assert planned.activations != guessed.activations or not np.allclose(planned.steps[0], guessed.steps[0])
     for plan in (guessed, planned):
         assert 1.0 - 1e-6 < plan.epsilon <= 1.0
         assert plan.ledger.spent() == pytest.approx(np.full(3, BUDGET.rho), rel=1e-9)
@@ -355,6 +355,64 @@ def test_the_directions_of_least_squares_are_its_spectrum():
     assert np.array_equal(plan.prior.number, want.number) and plan.prior.number.sum() == 8
     assert plan.prior.curvature == pytest.approx(want.curvature, rel=1e-8)
     assert plan.prior.distance == pytest.approx(want.distance, rel=1e-6)
+
+
+def noise_only(records: int, seed: int) -> rd.Problem:
+    """Labels by the toss of a coin: whatever the minimiser has learnt, it owes to chance."""
+    draw = np.random.default_rng(seed)
+    data = rd.Records(draw.normal(size=(records, 40)) / 40**0.5, np.sign(draw.normal(size=records)))
+    return rd.logistic(data, agents=1, l2=0.02, record_norm=2.0, ranges=None)
+
+
+def test_what_chance_adds_to_a_few_public_records_is_taken_off():
+    """The promise of 300 records, foreseen for 6,000: as it is there, not as it looks here."""
+
+    def gain(directions):
+        return 0.5 * float((directions.curvature * directions.distance).sum())
+
+    few = [noise_only(300, seed) for seed in range(12)]
+    real = np.mean([gain(directions_of(noise_only(6000, 100 + seed))) for seed in range(3)])
+    naive, corrected = (np.mean([gain(directions_of(each, count)) for each in few]) for count in (None, 6000))
+    assert naive > 10.0 * real
+    assert corrected < 4.0 * real  # not 1: below 0 there is nothing, so that bad luck is cut off and good luck is not
+    assert gain(directions_of(few[0], 300)) == pytest.approx(
+        gain(directions_of(few[0]))
+    )  # as many: nothing to take off
+
+
+def test_a_plan_for_what_a_prior_and_its_trials_gave_is_the_same_plan():
+    problem, public = toy(record_norm=1.0), toy(seed=7, record_norm=1.0)
+    plan = rd.plan(problem, rd.ring(3), BUDGET, walk="cyclic", prior=public)
+    again = rd.plan(problem, rd.ring(3), BUDGET, walk="cyclic", prior=plan.prior)
+    assert len(plan.prior.tried) > 10
+    for name in ("activations", "predicted"):
+        assert getattr(again, name) == getattr(plan, name)
+    assert again.scales.tobytes() == plan.scales.tobytes()
+    assert all(np.array_equal(a, b) for a, b in zip(again.steps, plan.steps, strict=True))
+    other = rd.plan(problem, rd.ring(3), BUDGET, walk="cyclic", activations=161, prior=plan.prior)  # not of the trials
+    assert other.activations == 161 and other.prior.tried is None
+    from_facts = rd.plan(problem.public_facts(), rd.ring(3), BUDGET, walk="cyclic", prior=public)
+    assert from_facts.scales.tobytes() == plan.scales.tobytes()  # no private record was needed
+
+
+@pytest.mark.parametrize(("name", "walk"), [("recal", "cyclic"), ("recal", "random"), ("nids", "random")])
+def test_trials_of_least_squares_give_what_was_foreseen(name, walk):
+    """There the quadratic is right, so that there is nothing to correct but the luck of a few draws."""
+    draw = np.random.default_rng(0)
+    X = np.eye(4)[draw.integers(4, size=4000)] * np.array([1.0, 0.8, 0.6, 0.4])
+    data = rd.Records(X, X @ draw.normal(size=4) + draw.uniform(-1, 1, size=len(X)))
+    problem = rd.least_squares(data, agents=4, l2=0.01, record_norm=1.0, clip=100.0)
+    plan = rd.plan(problem, rd.ring(4), rd.Budget(1.0, 1e-5), algorithm=name, walk=walk, prior=problem)
+    factors = plan.prior.tried[:, 2]
+    assert 0.8 < np.median(factors) < 1.25
+    assert (factors > 0.3).all() and np.isfinite(factors).all()
+
+
+def test_a_saved_run_whose_plan_was_tried_repeats_bit_for_bit(tmp_path):
+    problem, public = toy(record_norm=1.0), toy(seed=7, record_norm=1.0)
+    result = rd.solve(problem, rd.ring(3), budget=BUDGET, walk="cyclic", prior=public, **UNMEASURED)
+    again = rd.rerun(result.save(tmp_path / "run"), problem=problem)
+    assert again.x.tobytes() == result.x.tobytes() and again.plan == result.plan
 
 
 def test_a_prior_that_does_not_fit_is_refused():

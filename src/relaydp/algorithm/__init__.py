@@ -10,7 +10,7 @@ from relaydp.algorithm.i_admm import I_ADMM
 from relaydp.algorithm.ic_admm import IC_ADMM
 from relaydp.algorithm.m_admm import M_ADMM
 from relaydp.algorithm.nids import NIDS
-from relaydp.algorithm.outlook import Directions, Noise, ObjectiveNoise, Outlook, directions_of
+from relaydp.algorithm.outlook import Directions, Noise, ObjectiveNoise, Outlook, Trial, directions_of
 from relaydp.algorithm.pg_admm import PG_ADMM
 from relaydp.algorithm.pg_extra import PG_EXTRA
 from relaydp.algorithm.r_admm import MR_ADMM, R_ADMM
@@ -65,6 +65,7 @@ __all__ = [
     "Outlook",
     "RecalSteps",
     "Setting",
+    "Trial",
     "Turn",
     "algorithms",
     "directions_of",

@@ -12,7 +12,10 @@ Agent i has rho_i to spend. Noise is least at rho_{i,t} proportional to sqrt(w_{
     (4)  noise   = 1/2 sum_i D_i^2 / (2 rho_i) ( sum_t sqrt(w_{i,t}) )^2
 
 The candidate and T with the least bias + noise win: few activations mean less noise each, many less bias. All of it
-comes from n, the graph, the walk, m_i, q, L, mu, c and the budget.
+comes from n, the graph, the walk, m_i, q, L, mu, c and the budget; and, where there are some, from public records, on
+which the best few are tried (`engine.trial`):
+
+    (5)  predicted = (bias + noise) x (what the trial gave) / (bias + noise as foreseen for the trial)
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of
 from relaydp.privacy import MARGIN
 from relaydp.privacy.objective import bend, objective_scale, pure_share
 from relaydp.problem import Facts, Problem, minimise
+from relaydp.problem.silos import record_losses
 
 LONGEST = 160  # the most activations that a private run chooses by itself
 SPARSE = (1, 2, 4, 7, 12, 20, 35, 60)  # the same where each number needs a simulation of its own
@@ -39,6 +43,9 @@ BINS = 12  # curvatures simulated; every direction counts with the nearest one
 SIGNAL, SIGNAL_DECAY = 0.25, 1.6  # the guessed gradient: its norm over c, and its squares against curvature's share
 SPREAD = 0.5  # how far agents' own optima lie from the common one, relative to it
 TOGETHER = 64  # candidates in one batch: what a backward pass keeps in memory
+TRIED_LENGTHS, TRIED_EACH = 15, 3  # numbers of activations that are tried on public records, and candidates of each
+HOPELESS = 5.0  # times worse than the best: not worth a trial
+ROWS = 256  # records whose gradients are looked at together
 LEAST_SHARE = 1e-3  # of an agent's mean share: noise that the end does not feel still needs a finite scale
 
 
@@ -50,6 +57,7 @@ class Outlook(NamedTuple):
     noise: np.ndarray
     chosen: int  # index of the winner
     shares: np.ndarray  # (T, agents): the part of its rho that each agent spends on each activation
+    tried: np.ndarray | None = None  # `Directions.tried`, where there were trials
 
     @property
     def total(self) -> np.ndarray:
@@ -67,6 +75,10 @@ class Directions(NamedTuple):
     curvature: np.ndarray  # h
     number: np.ndarray  # of directions with that curvature
     distance: np.ndarray  # their squared distances from the start to the minimiser, in all
+    tried: np.ndarray | None = None  # (trials, 3): candidate, activations, and the last factor of (5)
+
+    def as_lists(self) -> dict[str, Any]:
+        return {name: part.tolist() for name, part in self._asdict().items() if part is not None}
 
 
 class ObjectiveNoise(NamedTuple):
@@ -93,12 +105,20 @@ class ObjectiveNoise(NamedTuple):
         return objective_scale(self.shares(activations), self.slope, facts.sizes[None, :], bent, self.price)
 
 
+class Trial(NamedTuple):
+    """Public records to try plans on."""
+
+    here: Directions  # of these very records, by which a trial is foreseen
+    run: Callable[[Kernel, Graph, str, Any, list[np.ndarray]], np.ndarray]  # (.., steps, scales): `engine.trial`
+
+
 class Noise(NamedTuple):
     """What of the budget matters to a plan: each agent's total zCDP, and how it is spread over activations."""
 
     rho: np.ndarray  # (agents,)
     ratio: float | None = None  # rho_(t+1) / rho_t; None for the best spread, (4)
     prior: Directions | None = None  # None to guess from the public bounds
+    trial: Trial | None = None
     objective: ObjectiveNoise | None = None
 
 
@@ -126,10 +146,30 @@ def binned(h: np.ndarray, distance: np.ndarray) -> Directions:
     return Directions(centre, number, np.bincount(at, weights=distance, minlength=BINS))
 
 
-def directions_of(problem: Problem) -> Directions:
+def directions_of(problem: Problem, records: int | None = None) -> Directions:
     """The directions of a problem over PUBLIC records, to plan for private ones like them.
 
-    Curvatures half-way from the start to the minimiser, and distances between the two; measured without noise.
+    Curvatures half-way from the start to the minimiser, and distances between the two; measured without noise. A few
+    records have a minimiser that is farther away by chance than that of many. For a private problem with `records`
+    records, what chance is expected to add here and not there is taken off.
+    """
+    known = problem.__dict__.setdefault("_measured", [])
+    if not known:
+        known.append(_measure(problem))
+    h, distance, chance, count = known[0]
+    if records is None:
+        return binned(h, distance)
+    found = binned(h, distance - max(0.0, 1.0 - count / records) * chance)
+    # what bins have below 0 is taken from the others, so that the gain in all, 1/2 sum_k h_k d_k, stays as estimated
+    above = np.maximum(found.distance, 0.0)
+    gain, most = float(found.curvature @ found.distance), float(found.curvature @ above)
+    return found._replace(distance=above * (max(gain, 0.0) / most if most else 0.0))
+
+
+def _measure(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Of each direction: curvature, squared distance, and what of it chance adds on average. And how many records.
+
+    To first order the minimiser moves by H^-1 (g - E g) with the mean gradient g, whose variance the records show.
     """
     x = minimise(problem).x
     silos, ridge = problem.working_silos, problem.terms.ridge_gradient
@@ -142,7 +182,30 @@ def directions_of(problem: Problem) -> Directions:
 
     hessian = np.asarray(jax.lax.map(column, jnp.eye(problem.dim), batch_size=64))
     h, vectors = np.linalg.eigh((hessian + hessian.T) / 2.0)
-    return binned(np.maximum(h, max(problem.l2, CONDITION * h[-1])), (vectors.T @ x) ** 2)
+    h = np.maximum(h, max(problem.l2, CONDITION * h[-1]))
+    spread, count = _spread(problem, x, vectors)
+    return h, (vectors.T @ x) ** 2, spread / h**2, count
+
+
+def _spread(problem: Problem, x: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, float]:
+    """The variance of the mean gradient along each of `vectors`, as the records show it; and how many records count."""
+    silos = problem.silos.dense()
+    weights = np.asarray(silos.record_weights())
+    real = np.flatnonzero(weights)
+
+    def loss(x: Array, a: Array, y: Array) -> Array:
+        return record_losses(silos.loss, silos.intercept, x, a[None], y[None])[0]
+
+    slopes = jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0, 0)))
+    sums = np.zeros((2, len(x)))
+    first = np.zeros(len(x))
+    for at in range(0, len(real), ROWS):
+        rows = real[at : at + ROWS]
+        along, w = np.asarray(slopes(x, silos.X[rows], silos.y[rows])) @ vectors, weights[rows]
+        first += w @ along
+        sums += [w**2 @ along, w**2 @ along**2]
+    size = float((weights**2).sum())
+    return sums[1] - 2.0 * first * sums[0] + first**2 * size, 1.0 / size
 
 
 def look_ahead(
@@ -158,31 +221,86 @@ def look_ahead(
         one_run = kernel.steady and not _drawn(kernel, candidates, walk)
         options = tuple(range(1, most + 1)) if one_run else tuple(T for T in SPARSE if T <= most)
     simulated = tuple(min(T, max(1, HOPS // per_round)) for T in options)
-    left, felt = _responses(
-        kernel,
-        Frozen(candidates),
-        graph,
-        walk,
-        simulated,
-        tuple(model.curvature.tolist()),
-        tuple((model.curvature * model.number).tolist()),
-        tuple((model.curvature * model.distance).tolist()),
-    )
+
+    def foresee(model: Directions) -> tuple[np.ndarray, list[np.ndarray]]:
+        parts = (model.curvature, model.curvature * model.number, model.curvature * model.distance)
+        frozen = (tuple(part.tolist()) for part in parts)
+        return _responses(kernel, Frozen(candidates), graph, walk, simulated, *frozen)
+
+    left, felt = foresee(model)
     bias = 0.5 * left  # (1): (candidates, options)
+    variance = (2.0 * facts.clip / facts.sizes) ** 2 / (2.0 * np.asarray(noise.rho))  # s^2 at rho_{i,t} = rho_i
     if noise.objective is None:
-        variance = (2.0 * facts.clip / facts.sizes) ** 2 / (2.0 * np.asarray(noise.rho))  # s^2 at rho_{i,t} = rho_i
         noisy = 0.5 * np.stack([_noise(w, noise.ratio, variance) for w in felt], axis=1)  # (3) or (4)
     else:
         each = [_objective_noise(noise.objective, w, candidates, facts, graph) for w in felt]
         noisy = 0.5 * np.stack(each, axis=1)  # (3)
+    columns, tried = np.arange(len(options)), _known(model.tried, bias.shape[0], options)
+    if tried is None and noise.trial is not None and noise.objective is None:
+        foreseen = 0.5 * foresee(noise.trial.here)[0] + noisy
+        picks = _shortlist(np.nan_to_num(bias + noisy, nan=np.inf), options, simulated)
+        scales = [np.sqrt(variance / _shares(felt[k][at], noise.ratio)) for at, k in picks]
+        tried = _try(noise.trial, kernel, graph, walk, candidates, options, picks, scales, foreseen)
+    if tried is not None:
+        at, k = tried[:, 0].astype(int), np.searchsorted(options, tried[:, 1])
+        factor = np.full(bias.shape, np.inf)
+        factor[at, k] = tried[:, 2]
+        bias, noisy, columns = bias * factor, noisy * factor, np.unique(k)  # (5)
     total = np.nan_to_num(bias + noisy, nan=np.inf)
-    at, chosen = np.unravel_index(int(np.argmin(total)), total.shape)
-    best = np.argmin(total, axis=0)
-    column = np.arange(len(options))
-    shares = _shares(felt[chosen][at], noise.ratio)
-    if simulated[chosen] < options[chosen]:  # more activations than were simulated: spend evenly
-        shares = np.full((options[chosen], graph.agents), 1.0 / options[chosen])
-    return int(at), Outlook(np.asarray(options), bias[best, column], noisy[best, column], int(chosen), shares)
+    at, k = np.unravel_index(int(np.argmin(total)), total.shape)
+    best = np.argmin(total, axis=0)[columns]
+    shares = _shares(felt[k][at], noise.ratio)
+    if simulated[k] < options[k]:  # more activations than were simulated: spend evenly
+        shares = np.full((options[k], graph.agents), 1.0 / options[k])
+    look = Outlook(
+        activations=np.asarray(options)[columns],
+        bias=bias[best, columns],
+        noise=noisy[best, columns],
+        chosen=int(np.searchsorted(columns, k)),
+        shares=shares,
+        tried=tried,
+    )
+    return int(at), look
+
+
+def _known(tried: np.ndarray | None, candidates: int, options: tuple[int, ...]) -> np.ndarray | None:
+    """Earlier trials, as far as they are of what is to be chosen from."""
+    if tried is None:
+        return None
+    fitting = tried[(tried[:, 0] < candidates) & np.isin(tried[:, 1], options)]
+    return fitting if len(fitting) else None
+
+
+def _try(
+    trial: Trial,
+    kernel: Kernel,
+    graph: Graph,
+    walk: str,
+    candidates: Any,
+    options: tuple[int, ...],
+    picks: np.ndarray,
+    scales: list[np.ndarray],
+    foreseen: np.ndarray,
+) -> np.ndarray | None:
+    """`Directions.tried`; None where there is nothing to choose from."""
+    if len(picks) < 2:
+        return None
+    steps = type(candidates)(*(np.asarray(part)[picks[:, 0]] for part in candidates))
+    factor = trial.run(kernel, graph, walk, steps, scales) / foreseen[tuple(picks.T)]
+    return np.column_stack([picks[:, 0], np.asarray(options)[picks[:, 1]], factor])
+
+
+def _shortlist(total: np.ndarray, options: tuple[int, ...], simulated: tuple[int, ...]) -> np.ndarray:
+    """Which plans to try, (picks, 2): for numbers of activations over the whole range, the best few candidates that are
+    not hopeless. Nothing to try gives no rows."""
+    spread = np.unique(np.round(np.geomspace(1, max(options), TRIED_LENGTHS)))
+    few = TRIED_EACH if len(options) > 1 else TRIED_LENGTHS
+    picks = []
+    for k, T in enumerate(options):
+        if (T in spread or len(options) <= TRIED_LENGTHS) and simulated[k] == T:
+            order = np.argsort(total[:, k], kind="stable")[:few]
+            picks += [(at, k) for at in order if total[at, k] <= HOPELESS * total.min()]
+    return np.array(picks, dtype=int).reshape(-1, 2)
 
 
 def _drawn(kernel: Kernel, candidates: Any, walk: str) -> bool:

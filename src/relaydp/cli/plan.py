@@ -45,7 +45,7 @@ def plan(
         str | None,
         flag(
             DATA,
-            "PUBLIC records of the same columns, to plan for instead of a guess.",
+            "PUBLIC records of the same columns: planned for instead of a guess, and plans are tried on them.",
             "NAME|PATH",
             complete=among(choices.DATA_SETS),
         ),

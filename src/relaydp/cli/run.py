@@ -142,7 +142,7 @@ def run(
         str | None,
         flag(
             PRIVACY,
-            "PUBLIC records of the same columns: the budget is planned for them.",
+            "PUBLIC records of the same columns: the budget is planned for them, and plans are tried on them.",
             "NAME|PATH",
             complete=among(choices.DATA_SETS),
         ),

@@ -338,7 +338,7 @@ def _result(
         "variant": None,
         "noise": None,
         "limits": None if limits is None or budget is None else agent_epsilons(budget, limits, graph.agents),
-        "prior": None if plan.prior is None else {k: v.tolist() for k, v in plan.prior._asdict().items()},
+        "prior": None if plan.prior is None else plan.prior.as_lists(),
     }
     about = {
         **problem.spec,

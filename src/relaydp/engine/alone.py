@@ -56,7 +56,8 @@ def solve_alone(
     (4, 30)
     """
     facts = problem.measured_facts() if budget is None else problem.public_facts()
-    a, shares = _choose(facts, None if budget is None else budget.rho, activations, as_prior(prior, facts))
+    public = as_prior(prior, facts, int(facts.sizes.min()))
+    a, shares = _choose(facts, None if budget is None else budget.rho, activations, public)
     T, L = len(shares), float(facts.smoothness.max())
     ledger, scales, clip = None, np.zeros((T, facts.agents)), None
     if budget is not None:
@@ -90,7 +91,7 @@ def _choose(
     """
     if rho is None:
         return 1.0, np.ones(DEFAULT_ACTIVATIONS if activations is None else activations)
-    h, number, distance = guess(facts) if prior is None else prior
+    h, number, distance = (guess(facts) if prior is None else prior)[:3]
     variance = (2.0 * facts.clip / facts.sizes.min()) ** 2 / (2.0 * rho)
     best = (np.inf, 1.0, np.ones(1))
     for T in range(1, LONGEST + 1) if activations is None else (activations,):

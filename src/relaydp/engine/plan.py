@@ -21,12 +21,15 @@ from relaydp.algorithm import (
     Noise,
     ObjectiveNoise,
     Outlook,
+    Trial,
     directions_of,
     find_algorithm,
 )
 from relaydp.algorithm.base import OBJECTIVE
+from relaydp.algorithm.lab import Kernel
 from relaydp.certificate import plain
 from relaydp.engine.price import objective_noise, price_gradient, price_objective, price_published
+from relaydp.engine.trial import try_out
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.graph import WALKS, Graph, Rounds, Route, check_size, rounds, route
 from relaydp.privacy import SOUND, Budget, Ledger, rho_for
@@ -285,7 +288,7 @@ def make_plan(
         epsilons = np.array(agent_epsilons(budget, limits, facts.agents))
         kinds, of = np.unique(epsilons, return_inverse=True)  # a million agents ask for few different promises
         rho = np.array([rho_for(each, budget.delta) for each in kinds.tolist()])[of]
-        wanted = Noise(rho, ratio, as_prior(prior, facts))
+        wanted = Noise(rho, ratio, as_prior(prior, facts, int(facts.sizes.sum())), trial_on(prior, facts))
         if kind == "objective":
             assert isinstance(problem, Problem)
             wanted = wanted._replace(objective=objective_noise(problem, method, epsilons, budget.delta, ratio))
@@ -327,7 +330,7 @@ def make_plan(
         ratio=ratio,
         ledger=ledger,
         outlook=outlook,
-        prior=None if wanted is None else wanted.prior,
+        prior=_planned_for(wanted, outlook),
         pure=pure,
     )
     if ledger is not None:
@@ -390,15 +393,30 @@ def agent_epsilons(budget: Budget, limits: Limits, agents: int) -> list[float]:
     return epsilons
 
 
-def as_prior(prior: Problem | Directions | None, facts: Facts) -> Directions | None:
-    """The directions to plan for: as given, or measured on a problem over public records."""
+def as_prior(prior: Problem | Directions | None, facts: Facts, records: int) -> Directions | None:
+    """The directions to plan `records` private records for: as given, or measured on a problem over public ones."""
     if prior is None or isinstance(prior, Directions):
         return prior
     if not isinstance(prior, Problem):
         raise InputError(f"prior={prior!r}; needed a Problem over public records, or Directions.")
     if prior.dim != facts.dim:
         raise InputError(f"prior has {prior.dim} coefficients and the problem {facts.dim}; needed the same columns.")
-    known = prior.__dict__.setdefault("_directions", [])
-    if not known:
-        known.append(directions_of(prior))
-    return known[0]
+    return directions_of(prior, records)
+
+
+def trial_on(prior: Problem | Directions | None, facts: Facts) -> Trial | None:
+    """Plans are tried on public records, where there are some."""
+    if not isinstance(prior, Problem):
+        return None
+
+    def run(kernel: Kernel, graph: Graph, walk: str, steps: Any, scales: list[np.ndarray]) -> np.ndarray:
+        return try_out(prior, facts.clip, kernel, graph, walk, steps, scales)
+
+    return Trial(directions_of(prior), run)
+
+
+def _planned_for(wanted: Noise | None, outlook: Outlook | None) -> Directions | None:
+    """With what came of the trials: a plan for these directions is this plan, records or not."""
+    if wanted is None or wanted.prior is None:
+        return None
+    return wanted.prior._replace(tried=None if outlook is None else outlook.tried)

@@ -39,7 +39,8 @@ def plan(
         plan.outlook                                the same against the number of activations
 
     The arguments are those of `solve`. The prediction rests on a guess of the problem's curvature and signal; `prior`,
-    a problem over public records, replaces the guess. The promise does not depend on either.
+    a problem over public records, replaces the guess, and the best plans are tried on it before one is chosen. The
+    promise does not depend on either.
 
     >>> import relaydp as rd
     >>> facts = rd.public_facts([1500] * 8, features=784, loss="logistic", record_norm=1.0, l2=0.01)

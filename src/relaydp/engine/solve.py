@@ -62,7 +62,7 @@ def solve(
                      ("published": 1)
         limits       epsilon of agents that allow less than the budget: {agent: epsilon}, or one an agent
         prior        a Problem over PUBLIC records like the private ones: the budget is then planned for its curvature
-                     and signal instead of a guess from the bounds
+                     and signal instead of a guess from the bounds, and the best plans are tried on it
         variant      of "published": for recal "memoryless", "carried" or "replace", for d-admm "messages" or
                      "objective";  noise: its s_1 instead of a budget
         transcript   keep everything that was sent;  trace, reference: measure the run (not covered by epsilon)
@@ -120,7 +120,7 @@ def solve(
         "variant": variant,
         "noise": noise,
         "limits": None if limits is None or budget is None else agent_epsilons(budget, limits, graph.agents),
-        "prior": None if plan.prior is None else {k: v.tolist() for k, v in plan.prior._asdict().items()},
+        "prior": None if plan.prior is None else plan.prior.as_lists(),
     }
     return make_result(
         graph,

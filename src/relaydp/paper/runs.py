@@ -5,8 +5,8 @@ Two settings stand beside each other:
     as-printed   features in [0, 1], the paper's weights (1/2 ||x||^2 and 1/2 ||x||_1), its steps, its noise and its
                  accounting; the start is drawn once from N(0, I), since relative error divides by ||x0 - x*||
     useful       records of norm at most 1, weights that leave a model worth having, the sound mechanism with exact
-                 accounting, steps and PLF planned for public records like the private ones (`prior=`: PUBLIC of the
-                 held-out ones); the start is 0
+                 accounting, steps and PLF planned for the directions of PUBLIC held-out records (`prior=`); the
+                 start is 0
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from relaydp.algorithm import directions_of
 from relaydp.data import Records, load_data
 from relaydp.engine.loop import run
 from relaydp.engine.plan import Plan
@@ -119,7 +120,7 @@ def _options(cell: Run) -> dict[str, Any]:
         "start": 0,
         "variant": None,
         "noise": None,
-        "prior": prior_of(cell.loss, cell.data, cell.l1) if mechanism == "auto" else None,
+        "prior": directions_of(prior_of(cell.loss, cell.data, cell.l1)) if mechanism == "auto" else None,
     }
 
 

@@ -124,15 +124,15 @@ class Silos:
     def mean_value(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
         """(1/n) sum_i (1/m_i) sum_j loss_ij(x), in one pass over all records."""
         losses = record_losses(self.loss, self.intercept, x, self._features(self.X, self.shrink), self.y)
-        return _weighted_sum(self._record_weights(), losses)
+        return _weighted_sum(self.record_weights(), losses)
 
     def mean_gradient(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """The gradient of `mean_value`, unclipped."""
         A = self._features(self.X, self.shrink)
-        weights = self._record_weights()
+        weights = self.record_weights()
         return _mean_gradient(self.loss, self.intercept, x, A, self.y, self.norm, weights, None)
 
-    def _record_weights(self) -> Float[Array, " records"]:
+    def record_weights(self) -> Float[Array, " records"]:
         """1/(n m_i) for agent i's records, 0 for padding."""
         agents = self.size.shape[0]
         total = self.X.shape[0]
