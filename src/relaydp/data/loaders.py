@@ -6,6 +6,7 @@ The image loaders keep uint8 pixels and the file's order. Two classes become lab
 from __future__ import annotations
 
 import gzip
+import importlib.util
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,15 +93,32 @@ def _split(X: np.ndarray, y: np.ndarray, seed: int = 0) -> Parts:
     return Parts(X[~tested], y[~tested], X[tested], y[tested])
 
 
-def breast_cancer() -> Parts:
-    from sklearn.datasets import load_breast_cancer
+def _shipped(name: str) -> np.ndarray | None:
+    """A table that scikit-learn brings along; None where it has moved. Importing scikit-learn would take a second."""
+    spec = importlib.util.find_spec("sklearn")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        file = Path(folder) / "datasets" / "data" / name
+        if file.is_file():
+            header = 0 if name.endswith(".gz") else 1
+            return np.loadtxt(file, delimiter=",", skiprows=header)
+    return None
 
-    X, classes = load_breast_cancer(return_X_y=True)
-    return _split(*_pair(np.asarray(X), np.asarray(classes), 0, 1))
+
+def breast_cancer() -> Parts:
+    table = _shipped("breast_cancer.csv")
+    if table is None:
+        from sklearn.datasets import load_breast_cancer
+
+        X, classes = load_breast_cancer(return_X_y=True)
+        table = np.column_stack([np.asarray(X), np.asarray(classes)])
+    return _split(*_pair(table[:, :-1], table[:, -1], 0, 1))
 
 
 def digits() -> Parts:
-    from sklearn.datasets import load_digits
+    table = _shipped("digits.csv.gz")
+    if table is None:
+        from sklearn.datasets import load_digits
 
-    X, y = load_digits(return_X_y=True)
-    return _split(np.asarray(X).astype(np.uint8), np.asarray(y).astype(np.int8))
+        X, classes = load_digits(return_X_y=True)
+        table = np.column_stack([np.asarray(X), np.asarray(classes)])
+    return _split(table[:, :-1].astype(np.uint8), table[:, -1].astype(np.int8))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import hashlib
 import math
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -22,6 +26,10 @@ from relaydp.problem import Facts, Problem, Reference, minimise
 from relaydp.result import Result, Trace, Transcript, versions
 
 TRANSCRIPT_BYTES = 2**31  # a transcript larger than 2 GiB is refused rather than swapped
+SMALL = 10**6  # values: with fewer, a minimiser takes no longer than what is compiled for it
+
+# A process that ends looks for cycles in all that JAX has traced, for half a second, before it is thrown away anyhow.
+atexit.register(gc.freeze)
 
 
 def solve(
@@ -79,6 +87,7 @@ def solve(
     if budget is not None and not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
     check_seed(seed)
+    found = _find_reference(problem) if reference else None
     walk_key, noise_key = jax.random.split(jax.random.key(int(seed)))
     plan = make_plan(
         problem,
@@ -101,7 +110,7 @@ def solve(
     _check_memory(plan, problem.dim, transcript)
     with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
         outcome = run(problem, graph, plan, first, noise_key, transcript, report)
-    best = minimise(problem) if reference else None
+    best = None if found is None else found()
     history = make_trace(problem, plan, first, outcome.at, outcome.points, best) if trace else None
     status, sentence = _verdict(problem, plan, outcome, history)
     if best is not None and np.linalg.norm(best.x) <= TINY:
@@ -229,6 +238,20 @@ def facts_config(facts: Facts) -> dict[str, Any]:
 
 def _mapping(steps: Any) -> dict[str, Any]:
     return dict(steps._asdict()) if hasattr(steps, "_asdict") else dict(steps)
+
+
+def _find_reference(problem: Problem) -> Callable[[], Reference]:
+    """Where the minimiser can be had. A small problem's is mostly compilation, and made beside the plan and the run.
+
+    A large problem's waits its turn: it would take cores from the run, and hold up the end of a run that is refused.
+    """
+    device = getattr(jax.config, "jax_default_device", None)  # set for this thread alone, perhaps
+    if len(problem.data) * problem.dim > SMALL or device is not None:
+        return lambda: minimise(problem)
+    pool = ThreadPoolExecutor(1)
+    found = pool.submit(minimise, problem)
+    pool.shutdown(wait=False)
+    return found.result
 
 
 def _start(problem: Problem, x0: Any) -> np.ndarray:
