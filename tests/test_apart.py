@@ -413,6 +413,12 @@ def test_a_seat_without_noise_takes_only_plans_that_promise_nothing():
         Seat(private, KITE, 0, own, None)
 
 
+def test_few_records_are_one_part_for_one_thread():
+    from relaydp.problem import kernel
+
+    assert actor.ONE_THREAD == 2 * kernel.PART
+
+
 def test_placement_is_by_name_or_number():
     listed = parts.list_parts([f"/data/{i}.csv" for i in range(3)], 3, ["north", "south", "east"])
     made = actor._places({"south": {"resources": {"big": 1}}, 2: {"labels": {"zone": "b"}}}, listed)

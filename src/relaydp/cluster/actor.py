@@ -26,6 +26,7 @@ import numpy as np
 from relaydp.algorithm import ALGORITHMS
 from relaydp.cluster.parts import About, Part, Task, fingerprint, read_part
 from relaydp.cluster.walk import HUGE, Lost
+from relaydp.data import Records
 from relaydp.engine.plan import Plan
 from relaydp.errors import InputError, PrivacyError, RelayError, choose, short
 from relaydp.graph import Graph
@@ -36,6 +37,7 @@ from relaydp.runtime.noise import Seeded
 from relaydp.runtime.seat import Draw, Keyed, Seat
 
 RETRIES = 8  # deaths of a process that one call survives; one that needs too much memory dies each time
+ONE_THREAD = 2**17  # values: with fewer records `problem.kernel` makes one part of them, which one thread sums
 PLACES = ("resources", "labels")
 Placement = Mapping[Any, Mapping[str, Any]]
 
@@ -115,13 +117,16 @@ class Agent:
     def _own(self, raw: str | None) -> Problem:
         """The problem over this agent's records alone."""
         if self._problem is None or (raw is not None and raw != self._raw):
-            records = read_part(self.part, self.task, _fetch)
+            records = read_part(self.part, self.task, _fetch, self._look)
             self._print = fingerprint(records, self.key)
             if raw is not None and str(records.X.dtype) != raw:
                 records = replace(records, X=records.X.astype(raw))
             self._raw = str(records.X.dtype)
             self._problem = self.task.problem(records, [len(records)])
         return self._problem
+
+    def _look(self, records: Records) -> None:
+        """At what was read, before JAX sees it."""
 
     def _seated(self, seating: list[Any]) -> Seat:
         if self._seat is None:
@@ -143,16 +148,19 @@ class Agent:
 
 class AgentProcess(Agent):
     """An agent that has a process to itself. Its steps are short and one after the other: handing them to other threads
-    costs more than it saves.
+    costs more than it saves, unless there are many records.
 
-    alone   XLA has one thread: for relays whose pass over the records is `problem.kernel`'s, with threads of its own
+    fused   whether the pass over the records is `problem.kernel`'s, which gives the same bits on any number of threads
     """
 
-    def __init__(self, part: Part, task: Task, key: str, alone: bool) -> None:
+    def __init__(self, part: Part, task: Task, key: str, fused: bool) -> None:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-        if alone:
-            os.environ.setdefault("NPROC", "1")  # read when JAX first computes
         super().__init__(part, task, key)
+        self.fused = fused
+
+    def _look(self, records: Records) -> None:
+        if self.fused and len(records) * records.features < ONE_THREAD:
+            os.environ.setdefault("NPROC", "1")  # XLA's threads; read when JAX first computes, which it has not yet
 
 
 def _noise(told: Seating, party: int) -> Draw | Keyed | None:
@@ -195,12 +203,12 @@ class RayCrew:
         places = _places(placement, parts)
         check_travels(ray, task)
         kind = ray.remote(max_restarts=-1, max_task_retries=RETRIES)(AgentProcess)
-        alone = relays and task.loss in fused.SLOPES
+        one_pass = relays and task.loss in fused.SLOPES
         self._agents = []
         for part in parts:
             options: dict[str, Any] = {"num_gpus": gpus_per_agent} if gpus_per_agent else {}
             options |= places.get(part.agent, {"scheduling_strategy": "SPREAD"})
-            self._agents.append(kind.options(**options).remote(part, task, key, alone))
+            self._agents.append(kind.options(**options).remote(part, task, key, one_pass))
 
     def send(self, agent: int, method: str, *arguments: Any, returns: int = 1) -> Any:
         call = getattr(self._agents[agent], method)

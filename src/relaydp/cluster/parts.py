@@ -197,12 +197,18 @@ def outline(task: Task, sizes: Sequence[int], names: Sequence[str] = ()) -> Prob
 # -- at the agent
 
 
-def read_part(part: Part, task: Task, fetch: Callable[[Any], Any]) -> Records:
-    """The records of a part, checked against the task; called where they are. Errors name agent, path and machine."""
+def read_part(
+    part: Part, task: Task, fetch: Callable[[Any], Any], look: Callable[[Records], None] = lambda records: None
+) -> Records:
+    """The records of a part, checked against the task; called where they are. Errors name agent, path and machine.
+
+    look   is shown them before the check, which computes
+    """
     try:
         records = _read_file(Path(part.at), task) if part.is_file else _read_object(part, fetch)
         if records.features != task.width:
             raise InputError(f"it has {records.features} features; needed {task.width}, as all agents have.")
+        look(records)
         task.problem(records, [len(records)])  # labels that are none of the classes, and the like
         return records
     except MemoryError:
