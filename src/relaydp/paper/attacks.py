@@ -22,7 +22,7 @@ from relaydp.certificate import plain
 from relaydp.data import load_data
 from relaydp.errors import RelayError
 from relaydp.paper.experiment import Block, Cell, Effort, Experiment, Found, Picture, Progress, Table, title_of
-from relaydp.problem import Problem, logistic
+from relaydp.problem import logistic
 from relaydp.report import draw_attack, draw_search
 
 METHODS = {
@@ -66,21 +66,20 @@ def _cells(effort: Effort) -> Iterator[Attack]:
 # ---------------------------------------------------------------- measured
 
 
+_records = lru_cache(maxsize=1)(load_data)
+
+
 @lru_cache(maxsize=1)  # the cells of a data set come after each other, and attack the same runs
-def _problem(data: str, images: int, intercept: bool) -> Problem:
-    return logistic(few(load_data(data), images), agents=images, l2=L2, intercept=intercept)
-
-
-@lru_cache(maxsize=1)
 def _targets(data: str, images: int, intercept: bool, seed: int) -> list[Target]:
-    return fresh_runs(_problem(data, images, intercept), seed=seed)
+    problem = logistic(few(_records(data), images), agents=images, l2=L2, intercept=intercept)
+    return fresh_runs(problem, seed=seed)
 
 
 def measure(cell: Attack, progress: Progress | None = None) -> dict[str, Any]:
     """The marks of each run, every image's and their medians, the error over a search's iterations, and some images."""
     began = time.perf_counter()
     report = None if progress is None else lambda _, done, total: progress(done, total)
-    _problem(cell.data, cell.images, cell.intercept)  # data that is not here is no outcome to keep
+    _records(cell.data)  # data that is not here is no outcome to keep
     try:
         targets = _targets(cell.data, cell.images, cell.intercept, cell.seed)
         options = {"iterations": cell.steps or None, "restarts": cell.restarts or None}
