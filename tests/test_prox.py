@@ -282,6 +282,15 @@ def test_new_weights_reuse_compiled_code(one, other):
     assert not np.array_equal(*results)
 
 
+def test_no_two_kinds_share_a_structure():
+    """Compiled programs are found by it: JAX compares what dataclasses hold, not which class they are."""
+    made = [prox.none(), prox.l1(0.1), prox.elastic_net(0.1, 0.2), prox.box(-1, 1), prox.l2_ball(1)]
+    made += [prox.group_lasso(0.1, [0, 1, 1])]
+    structures = [jax.tree.structure(regulariser) for regulariser in made]
+    for k, one in enumerate(structures):
+        assert all(one != other for other in structures[:k])
+
+
 def test_spec_survives_json_and_builds_the_same_regulariser(fixed):
     _, _, regulariser = fixed
     spec = json.loads(json.dumps(regulariser.spec()))

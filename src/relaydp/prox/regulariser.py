@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,8 @@ from relaydp.prox.functions import (
 class Regulariser(Protocol):
     """What a problem needs of r: its value at x (inf outside its domain) and prox_{t r}(v)."""
 
-    kind: ClassVar[str]
+    @property
+    def kind(self) -> str: ...
 
     def value(self, x: Vector) -> Float[Array, ""]: ...
 
@@ -52,12 +53,21 @@ def _outside(inside: Array) -> Float[Array, ""]:
 EDGE = 1e-9  # relative rounding allowed on the edge of a constraint set
 
 
+def _kind(name: str) -> Any:
+    """What a regulariser is called, as part of its pytree's structure, not of its class alone.
+
+    JAX takes the structures of two dataclasses for equal where their static fields are, and tells them apart by hash
+    only. Where both fall into one place of a table, a program compiled for one would run for the other.
+    """
+    return field(default=name, kw_only=True, metadata={"static": True})
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Nothing:
     """r = 0."""
 
-    kind: ClassVar[str] = "none"
+    kind: str = _kind("none")
 
     def value(self, x: Vector) -> Float[Array, ""]:
         return jnp.zeros((), x.dtype)
@@ -75,7 +85,7 @@ class L1:
     """r = l1 ||x||_1: sparse models."""
 
     l1: float
-    kind: ClassVar[str] = "l1"
+    kind: str = _kind("l1")
 
     def value(self, x: Vector) -> Float[Array, ""]:
         return self.l1 * jnp.sum(jnp.abs(x))
@@ -94,7 +104,7 @@ class ElasticNet:
 
     l1: float
     l2: float
-    kind: ClassVar[str] = "elastic-net"
+    kind: str = _kind("elastic-net")
 
     def value(self, x: Vector) -> Float[Array, ""]:
         return self.l1 * jnp.sum(jnp.abs(x)) + 0.5 * self.l2 * jnp.sum(x * x)
@@ -114,7 +124,7 @@ class GroupLasso:
     weight: float
     groups: Int[Array, " dim"]
     sizes: Float[Array, " groups"]
-    kind: ClassVar[str] = "group-lasso"
+    kind: str = _kind("group-lasso")
 
     def value(self, x: Vector) -> Float[Array, ""]:
         squares = jnp.zeros_like(self.sizes).at[self.groups].add(x * x)
@@ -134,7 +144,7 @@ class Box:
 
     low: float
     high: float
-    kind: ClassVar[str] = "box"
+    kind: str = _kind("box")
 
     def value(self, x: Vector) -> Float[Array, ""]:
         slack = EDGE * (1.0 + jnp.abs(x))
@@ -155,7 +165,7 @@ class L2Ball:
     """||x||_2 <= radius."""
 
     radius: float
-    kind: ClassVar[str] = "l2-ball"
+    kind: str = _kind("l2-ball")
 
     def value(self, x: Vector) -> Float[Array, ""]:
         return _outside(jnp.sqrt(jnp.sum(x * x)) <= self.radius * (1.0 + EDGE))
@@ -174,7 +184,7 @@ class Custom:
 
     value_fn: Callable[[Vector], Array] = field(metadata={"static": True})
     prox_fn: Callable[[Vector, Scalar], Vector] = field(metadata={"static": True})
-    kind: ClassVar[str] = "custom"
+    kind: str = _kind("custom")
 
     def value(self, x: Vector) -> Float[Array, ""]:
         return self.value_fn(x)
