@@ -435,6 +435,8 @@ def command():
             **os.environ,
             "JAX_ENABLE_COMPILATION_CACHE": "0",
         }  # compiling is what gives time to interrupt
+        # whoever runs the tests in the background has Ctrl-C ignored, and what they start inherits that
+        options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
         started.append(subprocess.Popen([sys.executable, "-c", APP, "sweep", *map(str, words)], **options))
         return started[-1]
 
