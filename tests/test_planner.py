@@ -325,6 +325,13 @@ def test_limits_that_make_no_sense_are_refused(limits, options, message):
         rd.solve(toy(record_norm=1.0), rd.ring(3), limits=limits, activations=2, **{"budget": BUDGET, **options})
 
 
+def alike() -> rd.Records:
+    """Records that any split gives agents alike."""
+    draw = np.random.default_rng(0)
+    X = np.eye(4)[draw.integers(4, size=4000)] * np.array([1.0, 0.8, 0.6, 0.4])
+    return rd.Records(X, X @ draw.normal(size=4) + draw.uniform(-1, 1, size=len(X)))
+
+
 # -- planning for public records
 
 
@@ -398,9 +405,7 @@ def test_a_plan_for_what_a_prior_and_its_trials_gave_is_the_same_plan():
 @pytest.mark.parametrize(("name", "walk"), [("recal", "cyclic"), ("recal", "random"), ("nids", "random")])
 def test_trials_of_least_squares_give_what_was_foreseen(name, walk):
     """There the quadratic is right, so that there is nothing to correct but the luck of a few draws."""
-    draw = np.random.default_rng(0)
-    X = np.eye(4)[draw.integers(4, size=4000)] * np.array([1.0, 0.8, 0.6, 0.4])
-    data = rd.Records(X, X @ draw.normal(size=4) + draw.uniform(-1, 1, size=len(X)))
+    data = alike()
     problem = rd.least_squares(data, agents=4, l2=0.01, record_norm=1.0, clip=100.0)
     plan = rd.plan(problem, rd.ring(4), rd.Budget(1.0, 1e-5), algorithm=name, walk=walk, prior=problem)
     factors = plan.prior.tried[:, 2]
@@ -453,16 +458,14 @@ def test_the_predicted_excess_is_what_sixteen_runs_show():
 @pytest.mark.parametrize(("name", "walk"), [("recal", "cyclic"), ("recal", "random"), ("nids", "random")])
 def test_the_predicted_noise_is_the_spread_of_the_final_models(name, walk):
     """Least squares with alike agents and nothing clipped, so that runs are linear in the noise, as the model says."""
-    draw = np.random.default_rng(0)
-    X = np.eye(4)[draw.integers(4, size=4000)] * np.array([1.0, 0.8, 0.6, 0.4])
-    data = rd.Records(X, X @ draw.normal(size=4) + draw.uniform(-1, 1, size=len(X)))
+    data = alike()
     problem = rd.least_squares(data, agents=4, l2=0.01, record_norm=1.0, clip=5.0)
     options = {"algorithm": name, "walk": walk, "activations": 20, "steps": "paper", "prior": problem}
     look = rd.plan(problem, rd.ring(4), BUDGET, **options).outlook
     runs = rd.sweep(problem, rd.ring(4), range(64), [BUDGET], **options, reference=False)
-    assert np.abs(data.y - runs.x @ X.T).max() < 5.0  # the residual, and with |a| <= 1 the gradient
+    assert np.abs(data.y - runs.x @ data.X.T).max() < 5.0  # the residual, and with |a| <= 1 the gradient
     apart = runs.x - runs.x.mean(axis=0)
-    H = X.T @ X / len(X) + 0.01 * np.eye(4)
+    H = data.X.T @ data.X / len(data) + 0.01 * np.eye(4)
     spread = 0.5 * np.einsum("ki,ij,kj->", apart, H, apart) / (len(runs) - 1)
     assert 1 / 1.5 < spread / look.noise[0] < 1.5
 
