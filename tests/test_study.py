@@ -48,8 +48,10 @@ agents = 4
 activations = 5
 walk = "cyclic"
 """
-# The command line as it will be, with this command alone.
-APP = (
+# The command line with this command alone. Tests run in the background have Ctrl-C ignored, and what they start
+# inherits that.
+APP = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+APP += (
     "import typer; from relaydp.cli import main, sweep; app = typer.Typer(cls=main.Front); main.MAP = (('sweep', ''),);"
 )
 APP += "app.callback()(lambda: None); app.command('sweep')(sweep.sweep); app()"
@@ -435,8 +437,6 @@ def command():
             **os.environ,
             "JAX_ENABLE_COMPILATION_CACHE": "0",
         }  # compiling is what gives time to interrupt
-        # whoever runs the tests in the background has Ctrl-C ignored, and what they start inherits that
-        options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
         started.append(subprocess.Popen([sys.executable, "-c", APP, "sweep", *map(str, words)], **options))
         return started[-1]
 
