@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from relaydp.errors import InputError, PrivacyError
 from relaydp.runtime import journal as journal_module
-from relaydp.runtime.journal import POINTS, Charge, Journal, JournalError
+from relaydp.runtime.journal import COMMIT_INSIDE, POINTS, Charge, Journal, JournalError
 from relaydp.runtime.limits import check_limit, promised
 from relaydp.runtime.serve import inspect
 from relaydp.runtime.wire import BATON, ENDING, Message, Refusal, Rules, pack, parse
@@ -87,6 +87,27 @@ def test_what_does_not_fit_the_budget_changes_nothing(tmp_path, journal):
     with pytest.raises(PrivacyError, match="does not fit"):
         step(journal, 0, rho=1.1)
     assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("spoil", ["budget", "twice", "crash"])
+def test_what_is_remembered_is_what_is_on_the_disk_after_a_failure_too(tmp_path, journal, spoil):
+    """Facts and spending are kept in memory; a transaction that was rolled back must leave no trace there."""
+    journal.accept("south", baton(0))
+    step(journal, 0)
+    spent = journal.spent
+
+    def strike(point):
+        if point == COMMIT_INSIDE:
+            raise KeyboardInterrupt
+
+    if spoil == "crash":
+        journal.checkpoint = strike
+    with pytest.raises((PrivacyError, JournalError, KeyboardInterrupt)):
+        step(journal, 0 if spoil == "twice" else 1, rho=1.0 if spoil == "budget" else 0.2)
+    kept = dict(everything(tmp_path)["meta"])
+    assert kept["commits"] == 2
+    assert {key: journal.get(key) for key in kept} == kept
+    assert journal.spent == spent == sum(row.rho for row in journal.ledger())
 
 
 def test_the_budget_is_for_all_releases_together(journal):

@@ -19,7 +19,7 @@ from relaydp.runtime import identity as tls
 from relaydp.runtime import relay_pb2 as pb
 from relaydp.runtime.brief import Brief, Ending
 from relaydp.runtime.journal import END_AFTER, END_BEFORE, Charge, Journal
-from relaydp.runtime.post import Peer, Unreachable, deliver
+from relaydp.runtime.post import Peer, Unreachable, deliver, under_way
 from relaydp.runtime.relaying import Relaying
 from relaydp.runtime.rounds import Rounds
 from relaydp.runtime.service import Service
@@ -101,7 +101,7 @@ class Agent:
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         """The other half's answer; meanwhile this one goes on serving."""
-        return await asyncio.to_thread(self.vault.ask, method, *arguments)
+        return await self.vault.ask(method, *arguments)
 
     def stop_if_grown(self, body: bytes, charge: Charge, done: tuple[int, int] | None) -> None:
         """Stop before sending what every neighbour would refuse. It is charged: that we stop tells of the release."""
@@ -110,9 +110,11 @@ class Agent:
             self.journal.commit(charges=(charge,), done=done, facts={"diverged": 1})
             raise PrivacyError(DIVERGED)
 
-    def send_now(self) -> None:
+    async def send_now(self) -> None:
+        """Wake the post, and come back when it has begun: what is left to do here need not delay a message."""
         for event in self._outgoing.values():
             event.set()
+        await under_way()
 
     def noted(self, kind: str, seq: int, sender: str | None, receiver: int | None, seconds: float) -> None:
         to = None if receiver is None else self.names[receiver]
@@ -141,7 +143,7 @@ class Agent:
     def endings(self) -> dict[int, Message]:
         return {seq: message for (seq, _), message in self.journal.received(ENDING).items()}
 
-    def forward_ending(self) -> bool:
+    async def forward_ending(self) -> bool:
         """Pass a part of the ending that came in on to the other neighbours; False if there is none."""
         found = self.journal.waiting(ENDING)
         if found is None:
@@ -151,7 +153,7 @@ class Agent:
         known = self.journal.holders(part)
         to = [] if own else [j for j in self.neighbours if self.names[j] not in known and j not in self.lost]
         self.journal.commit(done=(ENDING, part.seq), send=[(self.names[j], part) for j in to])
-        self.send_now()
+        await self.send_now()
         return True
 
     async def _conclude(self) -> None:

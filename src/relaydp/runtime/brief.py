@@ -6,6 +6,7 @@ all arithmetic (`vault`). The first is given this brief and released vectors; no
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,4 +140,6 @@ class Brief:
 
     def epsilon_at(self, rho: float) -> float:
         """The exact epsilon of so much rho; between two planned sums, that of the larger."""
-        return next((epsilon for sum_, epsilon in self.spending if rho <= sum_ * (1 + self.tolerance)), self.epsilon)
+        # sums only grow
+        place = bisect_left(self.spending, rho, key=lambda planned: planned[0] * (1 + self.tolerance))
+        return self.spending[place][1] if place < len(self.spending) else self.epsilon

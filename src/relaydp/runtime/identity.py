@@ -28,6 +28,7 @@ import stat
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,6 +118,7 @@ def read_identity(folder: str | Path) -> Identity:
     return Identity(name_in(certificate, str(folder / CERTIFICATE)), key_pem, as_pem(certificate), fingerprint(pem))
 
 
+@lru_cache(maxsize=256)  # every call of a neighbour shows its certificate anew
 def fingerprint(pem: str | bytes) -> str:
     """What a certificate is known by: "sha256:" and 64 hex digits, the SHA-256 of its DER form.
 

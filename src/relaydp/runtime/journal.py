@@ -121,6 +121,7 @@ class Journal:
     ) -> None:
         self.folder, self.limit_rho, self.checkpoint = folder, limit_rho, checkpoint
         self._allowed = limit_rho * (1 + tolerance)  # sums are rounded
+        self._spent: float | None = None  # not known: to be added up
         self._mark = mark or folder.parent / f"{folder.name}.mark"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _lock(folder / "lock", party)
@@ -132,7 +133,8 @@ class Journal:
                 self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
-                self._db.execute("SELECT 1 FROM meta")  # an emptied file is no new journal
+                # the one process that writes them need not read them again; an emptied file fails here
+                self._facts: dict[str, Any] = dict(self._db.execute("SELECT key, value FROM meta"))
             self._check_owner(identity, party)
             self._check_mark()
         except BaseException:
@@ -179,7 +181,6 @@ class Journal:
                 "it is not used. Put the newer journal.db and journal.db-wal back; without them this party can take no "
                 "further part."
             )
-        self._commits = int(self.get("commits"))
 
     def close(self) -> None:
         self._db.close()
@@ -188,8 +189,7 @@ class Journal:
     # -- reading
 
     def get(self, key: str, default: Any = None) -> Any:
-        found = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
-        return default if found is None else found[0]
+        return self._facts.get(key, default)
 
     @property
     def epoch(self) -> int:
@@ -246,12 +246,13 @@ class Journal:
     @property
     def highest(self) -> int:
         """The largest baton seq that was taken in or passed on; -1 for none."""
-        row = self._db.execute(
-            "SELECT MAX(seq) FROM (SELECT seq FROM inbox WHERE kind=?1 AND epoch>=?2 UNION ALL "
-            "SELECT seq FROM outbox WHERE kind=?1 AND epoch>=?2)",
-            (BATON, self.epoch - 1),
-        ).fetchone()
-        return -1 if row[0] is None else int(row[0])
+        newest = "SELECT MAX(seq) FROM {} WHERE epoch=? AND kind=?"  # one look at the end of an index
+        found = [
+            self._db.execute(newest.format(box), (epoch, BATON)).fetchone()[0]
+            for box in ("inbox", "outbox")
+            for epoch in (self.epoch - 1, self.epoch)
+        ]
+        return max(-1 if seq is None else int(seq) for seq in found)
 
     def has(self, sender: str, message: Message) -> bool:
         """Whether this very message is here. Refuses another one in its place."""
@@ -280,7 +281,9 @@ class Journal:
     @property
     def spent(self) -> float:
         """rho of all releases so far."""
-        return float(self._db.execute("SELECT COALESCE(SUM(rho), 0) FROM ledger").fetchone()[0])
+        if self._spent is None:
+            self._spent = float(self._db.execute("SELECT COALESCE(SUM(rho), 0) FROM ledger").fetchone()[0])
+        return self._spent
 
     @property
     def activations(self) -> int:
@@ -349,7 +352,7 @@ class Journal:
                 _insert(db, sender, message)
             if done is not None:
                 _finish(db, *done)
-            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", (facts or {}).items())
+            self._note(db, facts or {})
             self.checkpoint(COMMIT_INSIDE)
         self.checkpoint(COMMIT_AFTER)
 
@@ -375,31 +378,36 @@ class Journal:
                 "does not fit. Nothing was released."
             )
         values = (self.epoch, charge.seq, charge.reason, charge.sensitivity, charge.scale, charge.rho)
-        chain = chained(bytes(self.get("chain")), values)
+        self._spent, chain = None, chained(bytes(self.get("chain")), values)
         db.execute(
             "INSERT INTO ledger (epoch, seq, reason, sensitivity, scale, rho, chain) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (*values, chain),
         )
-        db.execute("UPDATE meta SET value=? WHERE key='chain'", (chain,))
+        self._note(db, {"chain": chain})
+
+    def _note(self, db: sqlite3.Connection, facts: dict[str, Any]) -> None:
+        db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", facts.items())
+        self._facts |= facts
 
     @contextmanager
     def _transaction(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
         """One transaction, on the disk before the next line runs; `durable=False` spares the wait."""
+        before = dict(self._facts)
         with _clear_errors(self.folder):
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 if durable:
-                    self._db.execute("UPDATE meta SET value=value+1 WHERE key='commits'")
+                    self._note(self._db, {"commits": before["commits"] + 1})
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
+                self._facts, self._spent = before, None
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
             if durable:  # the mark may never be ahead of what power loss leaves
-                self._commits += 1
-                _write_mark(self._mark, self._commits)
+                _write_mark(self._mark, self.get("commits"))
 
 
 def chained(chain: bytes, values: tuple[Any, ...]) -> bytes:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from relaydp.runtime.journal import ASKED, DRAWN
-from relaydp.runtime.post import Unreachable
+from relaydp.runtime.post import Unreachable, under_way
 from relaydp.runtime.wire import BATON, ENDING, Message, Refusal
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Relaying:
 
     def __init__(self, agent: Agent) -> None:
         self.agent, self.pace, self.way = agent, agent.brief.pace, agent.brief.way
+        self._asking: tuple[bytes, asyncio.Task[int]] | None = None  # for the next holder of the baton with this hash
 
     @property
     def made(self) -> int:
@@ -63,6 +64,28 @@ class Relaying:
         if baton.idle > most or baton.seq > sum(baton.made) * (most + 1) + baton.idle:
             raise Refusal("counts", f"the baton claims more than {most} hops in a row on which nobody acted.")
 
+    async def look_ahead(self, sender: str, message: Message) -> None:
+        """Ask for a baton's next holder already: the answer travels while the disk writes the baton itself."""
+        if message.kind != BATON:
+            return
+        self._ask_next(sender, message)
+        try:
+            await under_way()
+        except BaseException:  # the caller has gone, and its baton with it
+            self._stop_asking()
+            raise
+
+    def _ask_next(self, sender: str, baton: Message) -> asyncio.Task[int]:
+        if self._asking is None or self._asking[0] != baton.hash():
+            self._stop_asking()
+            self._asking = baton.hash(), asyncio.create_task(self._find_receiver(sender, baton))
+        return self._asking[1]
+
+    def _stop_asking(self) -> None:
+        if self._asking is not None:
+            self._asking[1].cancel()  # a task that is done does not mind
+            self._asking = None
+
     # -- what is done with it
 
     async def start(self) -> None:
@@ -77,13 +100,16 @@ class Relaying:
     async def run(self) -> None:
         """Hold whatever baton comes, until the ending is known."""
         agent = self.agent
-        while not agent.has_ending():
-            agent.arrived.clear()
-            held = agent.journal.waiting(BATON)
-            if held is not None:
-                await self._hold(*held)
-            elif not agent.forward_ending():
-                await agent.arrived.wait()
+        try:
+            while not agent.has_ending():
+                agent.arrived.clear()
+                held = agent.journal.waiting(BATON)
+                if held is not None:
+                    await self._hold(*held)
+                elif not await agent.forward_ending():
+                    await agent.arrived.wait()
+        finally:
+            self._stop_asking()
 
     async def _hold(self, sender: str, baton: Message) -> None:
         agent, journal, hop = self.agent, self.agent.journal, baton.seq
@@ -100,7 +126,8 @@ class Relaying:
         body = baton.body
         facts: dict[str, Any] = {"made": made[agent.party], "seen": json.dumps(made)}
         async with self._working(acts, journal.get("rows"), body, hop, baton.made[agent.party]) as work:
-            receiver = None if ends else await self._find_receiver(hop, sender, baton)
+            receiver = None if ends else await self._ask_next(sender, baton)
+            self._stop_asking()
             journal.checkpoint(ASKED)
             if work is not None:
                 assert charge is not None
@@ -117,8 +144,8 @@ class Relaying:
             take=[(agent.name, message)] if ends else [],
             facts=facts,
         )
+        await agent.send_now()
         agent.noted("activation" if acts else "relay", hop, sender, receiver, time.perf_counter() - began)
-        agent.send_now()
 
     @asynccontextmanager
     async def _working(self, acts: bool, *arguments: Any) -> AsyncIterator[asyncio.Task[Any] | None]:
@@ -133,9 +160,9 @@ class Relaying:
         finally:
             work.cancel()  # where asking failed; a task that is done does not mind
 
-    async def _find_receiver(self, hop: int, sender: str, baton: Message) -> int:
+    async def _find_receiver(self, sender: str, baton: Message) -> int:
         """Ask the walk's choice, then the others; nothing is committed to a neighbour that has not just answered."""
-        agent = self.agent
+        agent, hop = self.agent, baton.seq
         came_from = agent.names.index(sender) if hop else -1
         if pause := self.pace.pause(baton.idle):
             await asyncio.sleep(pause)

@@ -42,6 +42,9 @@ class Rounds:
         if self.number + ahead < planned:
             raise Refusal("early-ending", f"a part of the ending arrived in round {self.number} of {planned}.")
 
+    async def look_ahead(self, sender: str, message: Message) -> None:
+        """Nobody has to be asked: a round goes to all neighbours."""
+
     async def start(self) -> None:
         """Rounds need no baton: everybody begins by itself."""
 
@@ -54,7 +57,7 @@ class Rounds:
             heard = self._heard()
             if heard is not None:
                 await self._advance(heard)
-            elif not agent.forward_ending():
+            elif not await agent.forward_ending():
                 await agent.arrived.wait()
 
     def _heard(self) -> dict[int, bytes] | None:
@@ -95,5 +98,5 @@ class Rounds:
             take=take,
             facts=facts,
         )
+        await agent.send_now()
         agent.noted("activation" if charges else "relay", number, None, None, time.perf_counter() - began)
-        agent.send_now()

@@ -75,6 +75,7 @@ class Service:
     def __init__(self, agent: Agent, listen: str) -> None:
         self.agent, self.listen = agent, listen
         self._calls = [0] * agent.parties
+        self._taking_in = asyncio.Lock()
         self._door: Any = None  # gRPC's server, while it runs
 
     async def open(self) -> None:
@@ -134,7 +135,7 @@ class Service:
             handle = {GREET: self._on_greet, PASS: self._on_pass}.get(method)
             if handle is None:
                 raise Refusal("unknown-method", f"{method[:100]} was called; needed {GREET} or {PASS}.")
-            return handle(sender, await self._read(sender, context))
+            return await handle(sender, await self._read(sender, context))
         except Refusal as refusal:
             self.agent.log.refused(refusal.code, who, detail=str(refusal))
             self.agent.metrics.refuse(refusal.code)
@@ -151,7 +152,8 @@ class Service:
             raise Refusal("too-many-calls", f"{MOST_CALLS} calls of this party are open already.")
         self._calls[sender] += 1
         try:
-            request = await asyncio.wait_for(context.read(), PASS_SECONDS)
+            async with asyncio.timeout(PASS_SECONDS):
+                request = await context.read()
         except TimeoutError:
             raise Refusal("too-slow", f"no whole message came within {PASS_SECONDS:g} seconds.") from None
         finally:
@@ -186,7 +188,7 @@ class Service:
         answer = health_pb2.HealthCheckResponse
         return answer(status=answer.SERVING if self.agent.serving else answer.NOT_SERVING).SerializeToString()
 
-    def _on_greet(self, sender: int, request: bytes) -> bytes:
+    async def _on_greet(self, sender: int, request: bytes) -> bytes:
         try:
             greeting = pb.Greeting.FromString(request)
         except Exception as error:  # protobuf's own classes differ between its implementations
@@ -211,15 +213,17 @@ class Service:
             return False, "holding a baton"
         return True, ""
 
-    def _on_pass(self, sender: int, request: bytes) -> bytes:
+    async def _on_pass(self, sender: int, request: bytes) -> bytes:
         if self.agent.state == "stopped":
             raise Refusal("stopping", "this agent is stopping.")
         message = parse(request)
         self.agent.rules.check(message, self.agent.journal.epoch)
         name = self.agent.names[sender]
-        if not self.agent.journal.has(name, message):
-            self.agent.role.admit(message)
-        again = not self.agent.journal.accept(name, message)
+        async with self._taking_in:  # nothing may come between what is admitted and what is taken in
+            if not self.agent.journal.has(name, message):
+                self.agent.role.admit(message)
+                await self.agent.role.look_ahead(name, message)
+            again = not self.agent.journal.accept(name, message)
         if not again:
             self.agent.log.info("accepted", peer=name, kind=KINDS[message.kind], seq=message.seq)
             self.agent.arrived.set()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
-import threading
 from typing import Any
 
 from relaydp.errors import RelayError
@@ -14,10 +14,10 @@ TRIES = 2  # a question whose process died is asked once more: nothing that was 
 
 
 class Workroom:
-    """Ask the vault, in another process; one question at a time, from any thread."""
+    """Ask the vault, in another process; one question at a time."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._lock = settings, threading.Lock()
+        self._settings, self._turn = settings, asyncio.Lock()
         # spawn: nothing of this process, neither keys nor sockets, is in the other's memory
         self._context = multiprocessing.get_context("spawn")
         self._process: Any = None
@@ -44,14 +44,19 @@ class Workroom:
             raise answer
         return answer
 
-    def ask(self, method: str, *arguments: Any) -> Any:
+    async def ask(self, method: str, *arguments: Any) -> Any:
         """The vault's answer; its errors are raised here."""
-        with self._lock:
+        # whoever stops waiting must not leave an answer in the pipe that the next question would take for its own
+        return await asyncio.shield(self._ask(method, arguments))
+
+    async def _ask(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        async with self._turn:
             for _ in range(TRIES):
                 try:
                     if not self._process.is_alive():
-                        self._start()
+                        await asyncio.to_thread(self._start)
                     self._pipe.send((method, arguments))
+                    await _readable(self._pipe.fileno())
                     return self._answer()
                 except (EOFError, BrokenPipeError, ConnectionResetError):  # it rested just now, or was killed
                     self._process.join(STOP_SECONDS)
@@ -61,12 +66,23 @@ class Workroom:
             )
 
     def close(self) -> None:
-        with self._lock:
-            self._pipe.close()
-            self._process.join(STOP_SECONDS)
-            if self._process.is_alive():
-                self._process.kill()
-                self._process.join()
+        """After the loop that asks has ended."""
+        self._pipe.close()
+        self._process.join(STOP_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+async def _readable(file: int) -> None:
+    """Until there is something to read, or the other end is gone. A thread that waits would cost more than the wait."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(file, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(file)
 
 
 def _launch(settings: Settings, pipe: Any) -> None:
@@ -81,12 +97,12 @@ class Inside:
     def __init__(self, settings: Settings) -> None:
         from relaydp.runtime.vault import Vault
 
-        self._vault, self._lock = Vault(settings), threading.Lock()
+        self._vault, self._turn = Vault(settings), asyncio.Lock()
         self.brief = self._vault.brief
 
-    def ask(self, method: str, *arguments: Any) -> Any:
-        with self._lock:
-            return getattr(self._vault, method)(*arguments)
+    async def ask(self, method: str, *arguments: Any) -> Any:
+        async with self._turn:
+            return await asyncio.to_thread(getattr(self._vault, method), *arguments)
 
     def close(self) -> None:
         pass

@@ -1,0 +1,142 @@
+"""Between the agent's two processes, and what a holder asks ahead: no answer for another question, none left over."""
+
+import asyncio
+import os
+import signal
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from relaydp.errors import InputError, RelayError
+from relaydp.runtime import workroom
+from relaydp.runtime.brief import Pace, Way
+from relaydp.runtime.relaying import Relaying
+from relaydp.runtime.wire import BATON, Message
+from relaydp.runtime.workroom import Workroom
+
+
+def answer_slowly(settings, pipe):
+    """A stand-in for the process with the records."""
+    pipe.send((True, "brief"))
+    while True:
+        try:
+            method, arguments = pipe.recv()
+        except EOFError:
+            return
+        if method == "die":
+            os._exit(1)
+        time.sleep(arguments[0])
+        pipe.send((False, InputError("no such thing")) if method == "wrong" else (True, (method, os.getpid())))
+
+
+@pytest.fixture
+def room(monkeypatch):
+    monkeypatch.setattr(workroom, "_launch", answer_slowly)
+    made = Workroom(None)
+    yield made
+    made.close()
+
+
+def test_questions_are_answered_one_after_the_other_and_the_loop_goes_on(room):
+    async def main():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        beside = asyncio.create_task(tick())
+        answers = await asyncio.gather(*(room.ask(name, 0.1) for name in "abc"))
+        beside.cancel()
+        return [name for name, _ in answers], ticks
+
+    names, ticks = asyncio.run(main())
+    assert names == ["a", "b", "c"] and ticks > 3
+
+
+def test_a_question_that_nobody_waits_for_any_more_does_not_answer_the_next(room):
+    async def main():
+        first = asyncio.create_task(room.ask("first", 0.3))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        return (await room.ask("second", 0.0))[0]
+
+    assert asyncio.run(main()) == "second"
+
+
+def test_errors_come_through_and_the_room_stays_open(room):
+    async def main():
+        with pytest.raises(InputError, match="no such thing"):
+            await room.ask("wrong", 0.0)
+        return (await room.ask("right", 0.0))[0]
+
+    assert asyncio.run(main()) == "right"
+
+
+def test_a_process_that_was_killed_is_started_again_and_one_that_dies_each_time_is_not(room):
+    async def main():
+        _, before = await room.ask("first", 0.0)
+        os.kill(before, signal.SIGKILL)
+        _, after = await room.ask("second", 0.0)
+        with pytest.raises(RelayError, match="ended twice while it worked on 'die'"):
+            await room.ask("die")
+        return before, after
+
+    before, after = asyncio.run(main())
+    assert before != after
+
+
+# -- asking ahead
+
+
+class Neighbourhood:
+    """As much of an agent as asking takes: party 0 of a ring of three, whose neighbours answer when told to."""
+
+    def __init__(self):
+        pace, way = Pace(3, 5, 10), Way(0, 3, (1, 2), (0, 1, 2))
+        self.brief, self.names, self.lost = SimpleNamespace(pace=pace, way=way), ("a", "b", "c"), frozenset()
+        self.asked, self.answer = [], asyncio.Event()
+
+    async def greet(self, j):
+        self.asked.append(j)
+        await self.answer.wait()
+        return SimpleNamespace(ready=True)
+
+
+def baton(seq, value=b"x"):
+    return Message(bytes(32), 0, BATON, seq, (1, 1, 1), 0, b"", value * 8)
+
+
+def test_the_next_holder_is_asked_once_and_the_answer_is_for_that_baton():
+    async def main():
+        agent = Neighbourhood()
+        relaying = Relaying(agent)
+        await relaying.look_ahead("c", baton(3))
+        assert agent.asked == [1]  # before anything is on the disk
+        agent.answer.set()
+        assert await relaying._ask_next("c", baton(3)) == 1
+        assert agent.asked == [1]
+        first = relaying._ask_next("c", baton(3))
+        other = relaying._ask_next("c", baton(3, b"y"))
+        assert other is not first and await other == 1 and agent.asked == [1, 1]
+
+    asyncio.run(main())
+
+
+def test_a_caller_that_goes_away_takes_its_question_along():
+    async def main():
+        agent = Neighbourhood()
+        relaying = Relaying(agent)
+        call = asyncio.create_task(relaying.look_ahead("c", baton(3)))
+        await asyncio.sleep(0)  # it has begun
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        agent.answer.set()
+        await asyncio.sleep(0.01)
+        assert relaying._asking is None
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
