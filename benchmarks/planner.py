@@ -22,6 +22,7 @@ import dataclasses
 import itertools
 import json
 import platform
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ STEPS = tuple(
 )
 QUICK = {"plfs": (1, 3, 10, 40), "ratios": (1.0, 1.15), "steps": STEPS[::5], "again": 8}
 FULL = {"plfs": PLFS, "ratios": RATIOS, "steps": STEPS, "again": 48}
+NEAR, FACTOR = 1.25, 2  # what counts as near the best, and as a right prediction
 PUBLIC, DRAWS = 500, 5  # records of a prior, and how many priors
 
 
@@ -157,6 +159,31 @@ def line(row: dict[str, Any]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def counts(rows: list[dict[str, Any]]) -> str:
+    """How many plans are within NEAR of the grid's best, and how many predictions within FACTOR of what came."""
+
+    def near(row: dict[str, Any], part: dict[str, Any]) -> bool:
+        return part["excess"] <= NEAR * row["grid"]["excess"]
+
+    def right(part: dict[str, Any]) -> bool:
+        return 1 / FACTOR <= part["predicted"] / part["excess"] <= FACTOR
+
+    pairs = [(row, part) for row in rows for part in row["priors"]]
+    of_plans = [statistics.median(part["excess"] / row["grid"]["excess"] for part in row["priors"]) for row in rows]
+    of_guesses = [statistics.median(part["predicted"] / part["excess"] for part in row["priors"]) for row in rows]
+    found = [
+        ("from public facts", [near(row, row["planned"]) for row in rows], [right(row["planned"]) for row in rows]),
+        (
+            "with a prior, median draw",
+            [ratio <= NEAR for ratio in of_plans],
+            [1 / FACTOR <= ratio <= FACTOR for ratio in of_guesses],
+        ),
+        ("with a prior, every draw", [near(*pair) for pair in pairs], [right(part) for _, part in pairs]),
+    ]
+    text = "{}: {} of {} plans within {} of the grid's best, {} predictions within a factor {}"
+    return "\n".join(text.format(who, sum(a), len(a), NEAR, sum(b), FACTOR) for who, a, b in found)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=",".join(DATA), help="names with commas between")
@@ -176,6 +203,7 @@ def main() -> None:
         rows += measure(name, [float(value) for value in asked.epsilon.split(",")], grid, asked.seeds, known)
         if asked.out is not None:  # after each data set, so that an interrupted run keeps what it has
             asked.out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
+    print(f"\n{counts(rows)}")
 
 
 if __name__ == "__main__":
