@@ -45,6 +45,11 @@ class Baton(NamedTuple):
     x: Vector
 
 
+def put(rows: Everyone, i: Int[Array, ""], row: Vector) -> Everyone:
+    """All rows, agent i's replaced. Holders are real agents: to check that again would cost an accelerator a launch."""
+    return rows.at[i].set(row, mode="promise_in_bounds")
+
+
 def _all_of_it(sent: Everyone) -> Everyone:
     return sent
 

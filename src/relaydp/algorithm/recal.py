@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Algorithm, Baton, Setting, Turn
+from relaydp.algorithm.base import Algorithm, Baton, Setting, Turn, put
 from relaydp.algorithm.choose import chooser
 from relaydp.algorithm.lab import Kernel
 from relaydp.algorithm.steps import RECAL_MENU, RecalSteps
@@ -69,7 +69,7 @@ def step(setting: Setting, steps: RecalSteps, state: RecalState, turn: Turn) -> 
 
     new_x, new_y, new_price, change = setting.when(turn.acts, act, relay)
     new_u, hidden = _pass_on(setting, state, turn, change)  # (5)
-    new = RecalState(state.y.at[i].set(new_y), state.price.at[i].set(new_price), Baton(new_u, new_x), hidden)
+    new = RecalState(put(state.y, i, new_y), put(state.price, i, new_price), Baton(new_u, new_x), hidden)
     return new, new.baton
 
 
@@ -87,7 +87,7 @@ def _pass_on(setting: Setting, state: RecalState, turn: Turn, change: Array) -> 
         case "replace":  # the agent takes its own previous noise back out
             mine = hidden[turn.holder]
             sent = u + mine + change - noise
-            hidden = hidden.at[turn.holder].set(jnp.where(turn.acts, noise, mine))
+            hidden = put(hidden, turn.holder, jnp.where(turn.acts, noise, mine))
         case _:  # "carried": what a network can do; noise stays in the baton for good
             sent = u + change - noise
     return jnp.where(turn.acts, sent, u), hidden

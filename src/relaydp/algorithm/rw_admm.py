@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import MESSAGES, Algorithm, Everyone, Setting, Turn
+from relaydp.algorithm.base import MESSAGES, Algorithm, Everyone, Setting, Turn, put
 from relaydp.algorithm.choose import Menu, chooser
 from relaydp.algorithm.copies import gradient_noise, spread
 from relaydp.algorithm.lab import CONDITION, Kernel
@@ -109,7 +109,7 @@ def _push(
         return new_x, jnp.where(real[:, None], pushed, theirs)  # an empty slot points at v[i, 0]: left as it is
 
     new_x, pushed = setting.when(turn.acts, act, lambda: (x, theirs))
-    return RwAdmmState(state.x.at[i].set(new_x), state.v.at[neighbours, back].set(pushed)), Pushes(pushed)
+    return RwAdmmState(put(state.x, i, new_x), state.v.at[neighbours, back].set(pushed)), Pushes(pushed)
 
 
 def answer(state: RwAdmmState) -> Float[Array, " dim"]:

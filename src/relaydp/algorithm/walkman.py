@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import MESSAGES, Algorithm, Everyone, Setting, Turn, Vector
+from relaydp.algorithm.base import MESSAGES, Algorithm, Everyone, Setting, Turn, Vector, put
 from relaydp.algorithm.choose import Menu, chooser
 from relaydp.algorithm.copies import gradient_noise, spread
 from relaydp.algorithm.lab import CONDITION, Kernel
@@ -102,7 +102,7 @@ def _pass_on(
         return new_y, new_z, new_t, setting.prox(new_t, 1.0 / steps.beta)  # (1), for the next holder
 
     new_y, new_z, new_t, new_x = setting.when(turn.acts, act, lambda: (y, z, t, x))
-    new = WalkmanState(state.y.at[i].set(new_y), state.z.at[i].set(new_z), Token(new_t), new_x)
+    new = WalkmanState(put(state.y, i, new_y), put(state.z, i, new_z), Token(new_t), new_x)
     return new, new.token
 
 

@@ -133,7 +133,9 @@ def open_door(
         prox = jax.vmap(terms.prox) if with_r else None
         return _accelerate(slope, prox, v, L + kappa, ridge + kappa)
 
-    when = _both if batched else jax.lax.cond
+    # on an accelerator a branch waits for the host; a gradient costs less, an exact minimiser more
+    together = batched or (exact is None and jax.default_backend() != "cpu")
+    when = _both if together else jax.lax.cond
     return Setting(agents, gradient, gradients, argmin, argmins, terms.prox, when, network, variant)
 
 

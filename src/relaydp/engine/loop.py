@@ -26,6 +26,7 @@ from relaydp.problem.problem import Terms
 
 BLOCKS = 25  # stretches a chunk
 POINTS = 200  # stretches a run of average length: the trace's resolution
+UNROLL = 4  # hops that an accelerator is given at once: launching them is most of what a short one costs
 GROWTH = 1e6  # a baton this many times longer than the public radius is no longer an answer
 
 
@@ -129,7 +130,7 @@ def scan_turns(
         return state, payload if keep else None
 
     def stretch(state: Any, turns: Turn) -> tuple[Any, tuple[Array, Any]]:
-        state, payloads = jax.lax.scan(hop, state, turns)
+        state, payloads = jax.lax.scan(hop, state, turns, unroll=1 if jax.default_backend() == "cpu" else UNROLL)
         return state, (algorithm.answer(state), payloads)
 
     return jax.lax.scan(stretch, state, turns)
@@ -195,13 +196,17 @@ def run(
     state = begin(plan.algorithm, plan.variant, world, plan.steps, jnp.asarray(x0))
     limit = GROWTH * (public_radius(problem) + float(np.linalg.norm(x0)))
     points, sent, status = [], [], "finished"
-    done = 0
+    done, ahead = 0, None
     try:
-        for c in range(chunks):
-            part = jax.tree.map(lambda a, c=c: a[c], turns)
-            state, (xs, payloads) = advance(plan.algorithm, plan.variant, keep, world, plan.steps, key, state, part)
-            points.append(np.asarray(xs))
-            sent.append(jax.tree.map(lambda a: np.asarray(a).reshape(chunk, *a.shape[2:]), payloads))
+        for c in range(chunks + 1):
+            noted, ahead = ahead, None
+            if c < chunks:  # the next chunk runs while the last one is looked at
+                part = jax.tree.map(lambda a, c=c: a[c], turns)
+                state, ahead = advance(plan.algorithm, plan.variant, keep, world, plan.steps, key, state, part)
+            if noted is None:
+                continue
+            points.append(np.asarray(noted[0]))
+            sent.append(jax.tree.map(lambda a: np.asarray(a).reshape(chunk, *a.shape[2:]), noted[1]))
             done += 1
             if progress is not None:
                 progress(min(done * chunk, total), total)

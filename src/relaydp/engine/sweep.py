@@ -147,7 +147,8 @@ def _check_one_program(plans: list[Plan]) -> None:
 
 def _batch(plans: list[Plan], hops: int) -> tuple[Turn, Turn]:
     """Turns of all runs, and the axis of each part: None where all runs share it."""
-    each = [turns_of(plan, hops) for plan in plans]
+    laid_out = {id(plan): turns_of(plan, hops) for plan in {id(plan): plan for plan in plans}.values()}
+    each = [laid_out[id(plan)] for plan in plans]  # runs that differ in their noise alone share a plan
     length = max(range(len(plans)), key=lambda k: len(plans[k].route))
     shared = each[length]
 
@@ -222,7 +223,9 @@ def run_plans(
     turns, axes = _batch(plans, chunks * chunk)
     together = axes.holder is None or jax.default_backend() != "cpu"
     world = world_of(problem, graph, first, batched=together)
-    steps = jax.tree.map(lambda *parts: jnp.stack(parts), *(plan.steps for plan in plans))
+    own = {id(plan): plan.steps for plan in plans}
+    which = np.array([list(own).index(id(plan)) for plan in plans])
+    steps = jax.tree.map(lambda *parts: jnp.stack(parts)[which], *own.values())
     origin = jnp.zeros(problem.dim) if x0 is None else jnp.asarray(x0)
     state = begin(first.algorithm, first.variant, world, first.steps, origin)
     states = jax.tree.map(lambda part: jnp.repeat(part[None], len(plans), axis=0), state)

@@ -166,11 +166,28 @@ class Problem:
             return self.silos
         return jax.jit(Silos.dense)(self.silos)
 
+    @cached_property
+    def _turned_silos(self) -> Silos | None:
+        """For one run at a time on an accelerator: compact records, both ways round. None where that does not pay."""
+        silos = self.silos
+        offset, scale = self._scaled.offset, self._scaled.scale
+        suits = silos.loss.name in fused.SLOPES and silos.X.dtype.itemsize < 8
+        suits = suits and not offset.any() and bool((scale == scale[0]).all())  # pixels are like that
+        fits = self.agents * silos.rows <= 2 * silos.X.shape[0] and silos.X.nbytes <= DENSE_BYTES / 8
+        if jax.default_backend() == "cpu" or not (suits and fits):
+            return None
+        return jax.jit(Silos.with_turned)(silos)
+
     def silos_for(self, activations: int, clipped: bool, batched: bool = False) -> Silos:
         """The silos for a run in which every agent acts so many times: compact where the fused pass reads them one run
         at a time, and with the Gram form where that saves reading more than it takes to make.
         """
-        silos = self.silos if fused.serves(self.silos) and not batched else self.working_silos
+        if batched:
+            silos = self.working_silos
+        elif fused.serves(self.silos):
+            silos = self.silos
+        else:
+            silos = self._turned_silos or self.working_silos
         m, q = self.split.sizes.mean(), self.dim
         saves = self.loss is LEAST_SQUARES and activations * (m - q) > m * q / PRODUCT_SPEED
         return replace(silos, gram=self._gram) if saves and not clipped else silos

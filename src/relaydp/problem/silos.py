@@ -8,7 +8,8 @@ Records stay in the dtype they came in (uint8 pixels are bytes) and become featu
     feature = (X - offset) * scale * shrink          offset, scale: from public ranges; shrink_j: to the record norm
 
 or once, up front, by `dense()`, where the float64 copy fits in memory. One agent's gradient is a fused pass over its
-records where `fused` serves them, and two matrix products elsewhere and for batches.
+records where `fused` serves them, two sums along rows where an accelerator has them both ways round, and two matrix
+products elsewhere and for batches.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Silos:
     intercept: bool = field(metadata={"static": True})
     is_dense: bool = field(default=False, metadata={"static": True})
     gram: Gram | None = None  # for gradients that are not clipped
+    turned: Array | None = None  # (agents, features, rows): every agent's slice of X, features first
 
     def dense(self) -> Silos:
         """The same silos with features in float64: faster to use, eight times the bytes of pixels."""
@@ -58,13 +60,21 @@ class Silos:
             return self
         return replace(self, X=self._features(self.X, self.shrink), is_dense=True)
 
+    def with_turned(self) -> Silos:
+        """The same silos with their records twice, the second time features first, for `_reduced_gradient`.
+
+        Only for records without an offset and with one scale for all features, which `shrink` then includes.
+        """
+        turned = jax.vmap(lambda start: jax.lax.dynamic_slice_in_dim(self.X, start, self.rows).T)(self.start)
+        return replace(self, turned=turned, shrink=self.shrink * self.scale[0], scale=jnp.ones_like(self.scale))
+
     def _features(self, X: Array, shrink: Array) -> Array:
         if self.is_dense:
             return X
         return (X.astype(self.scale.dtype) - self.offset[None, :]) * self.scale[None, :] * shrink[:, None]
 
-    def _agent(self, i: Int[Array, ""]) -> tuple[Array, Array, Array, Array]:
-        """Agent i's features, labels, norms, and weights (1/m_i for its own rows, 0 for the rest)."""
+    def _slices(self, i: Int[Array, ""]) -> tuple[Array, Array, Array, Array, Array]:
+        """Agent i's records as stored, labels, norms, shrinking, and weights: 1/m_i for its own rows, 0 for others."""
 
         def take(column: Array) -> Array:
             return jax.lax.dynamic_slice_in_dim(column, self.start[i], self.rows)
@@ -72,7 +82,12 @@ class Silos:
         size = self.size[i]
         own = jnp.arange(self.rows, dtype=size.dtype) < size
         weight = jnp.where(own, 1.0 / size.astype(self.scale.dtype), 0.0)
-        return self._features(take(self.X), take(self.shrink)), take(self.y), take(self.norm), weight
+        return take(self.X), take(self.y), take(self.norm), take(self.shrink), weight
+
+    def _agent(self, i: Int[Array, ""]) -> tuple[Array, Array, Array, Array]:
+        """Agent i's features, labels, norms, and weights."""
+        X, y, norm, shrink, weight = self._slices(i)
+        return self._features(X, shrink), y, norm, weight
 
     def gradient(
         self, i: Int[Array, ""], x: Float[Array, " dim"], clip: Float[Array, ""] | None
@@ -86,6 +101,8 @@ class Silos:
             return self.gram.hessian[i] @ x - self.gram.moment[i]
         if fused.serves(self):
             return _fused_gradient(self, i, x, clip)
+        if self.turned is not None:
+            return self._reduced_gradient(i, x, clip)
         return self.plain_gradient(i, x, clip)
 
     def plain_gradient(
@@ -94,6 +111,26 @@ class Silos:
         """`gradient` by XLA alone: matrix products, on any device, and for a batch of points the best there is."""
         A, y, norm, weight = self._agent(i)
         return _mean_gradient(self.loss, self.intercept, x, A, y, norm, weight, clip)
+
+    def _reduced_gradient(
+        self, i: Int[Array, ""], x: Float[Array, " dim"], clip: Float[Array, ""] | None
+    ) -> Float[Array, " dim"]:
+        """`gradient` as two sums along rows, of X and of `turned`.
+
+        On an accelerator XLA makes each a single kernel that reads records in their compact dtype, where a matrix
+        product would want them in float64 first.
+        """
+        X, y, norm, shrink, weight = self._slices(i)
+        assert isinstance(self.loss, LinearLoss) and self.turned is not None
+        q = X.shape[1]
+        z = shrink * jnp.sum(X.astype(x.dtype) * x[None, :q], axis=1)
+        z = z + x[q] if self.intercept else z
+        slope = self.loss.slopes(z[:, None], y)[:, 0]
+        if clip is not None:
+            weight = weight * clip_factor(norm * jnp.abs(slope), clip)
+        pull = weight * slope
+        grad = jnp.sum(self.turned[i].astype(x.dtype) * (pull * shrink)[None, :], axis=1)
+        return jnp.append(grad, jnp.sum(pull)) if self.intercept else grad
 
     def gradients(self, xs: Float[Array, "agents dim"], clip: Float[Array, ""] | None) -> Float[Array, "agents dim"]:
         """Every agent's `gradient` at its own point, in one pass: matrix work for all agents together."""
