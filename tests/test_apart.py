@@ -416,7 +416,7 @@ def test_a_seat_without_noise_takes_only_plans_that_promise_nothing():
 def test_few_records_are_one_part_for_one_thread():
     from relaydp.problem import kernel
 
-    assert actor.ONE_THREAD == 2 * kernel.PART
+    assert actor.ONE_THREAD == kernel.ALONE
 
 
 def test_placement_is_by_name_or_number():

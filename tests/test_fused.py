@@ -89,6 +89,18 @@ def intercept(request):
 # ---------------------------------------------------------------- the same numbers
 
 
+def test_the_exponential_is_right_to_the_last_bits_and_keeps_nan():
+    from relaydp.problem.kernel import LARGEST, exponential
+
+    ends = np.linspace(-LARGEST, LARGEST, 20_001)
+    near = np.concatenate([np.linspace(-2.0, 2.0, 20_001), [0.0, -0.0, 5e-324, 1e-17]])
+    for x in (*ends, *near):
+        assert exponential(x) == pytest.approx(np.exp(x), rel=5e-16, abs=0.0)
+    assert exponential(0.0) == 1.0 and np.isnan(exponential(np.nan))
+    assert exponential(1e300) == exponential(np.inf) == pytest.approx(np.exp(LARGEST), rel=5e-16)
+    assert 0.0 < exponential(-np.inf) < 1e-300
+
+
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 def test_fused_plain_and_by_hand_agree(loss, stored, intercept, clip):
     problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)

@@ -6,7 +6,8 @@
 
 Only bytes have an offset, and of a byte's size: to take it out of the sums costs two digits at the very worst.
 
-ROWS records at a time come from memory for z_j and are still in cache for the sum. Rows make up parts; whichever thread
+ROWS records at a time come from memory for z_j, up to BLOCK where they are short, and are still in cache for the sum.
+Rows make up parts; whichever thread
 is free takes the next part, and every part has a sum of its own. How rows fall into parts, and in which order the parts
 are added, depends on the sizes alone: one core gives the same bits as many.
 
@@ -29,12 +30,15 @@ from numba import carray, types  # pyright: ignore[reportPrivateImportUsage]
 from numba.extending import intrinsic
 
 ROWS = 8  # read together: x and the sum then pass through the nearest cache once for all of them
-PART = 2**16  # values a part has at least: fewer are not worth waking a thread for
+BLOCK = 64  # rows whose slopes are computed together, which is what short rows spend their time on
+SHORT = 64  # features: so many rows of a block stay in the nearest cache
+ALONE = 2**17  # values: fewer are not worth waking a thread for
+PART = 2**14  # values a part has at least; small, because a thread that wakes late should find some left
 PARTS = 16  # at most: their sums take time to add
 LOGISTIC, LINEAR = 0, 1  # s_j: -y / (1 + exp(yz)), or z - y cut off at the threshold (inf: least squares)
 
 # A job: counters that threads share; the records in question; from HEAD on scale * x and the intercept; then for each
-# part its sums: of p shrink X, of p, of p shrink; and ROWS scores.
+# part its sums: of p shrink X, of p, of p shrink; and BLOCK scores.
 NEXT, DONE, USERS, COUNT, SHARE, WIDTH, SIZE = range(7)
 RECORDS, LABELS, SHRINK, NORM, DENSE, LOSS, THRESHOLD, CLIP = range(7, 15)
 ASK, HEAD = 15, 21  # between the two: the arguments of one call to XLA
@@ -105,13 +109,28 @@ malloc = types.ExternalFunction("malloc", word(word))
 free = types.ExternalFunction("free", types.void(word))
 
 
+def load(builder, address, index):
+    start = builder.inttoptr(address, ir.IntType(64).as_pointer())
+    return builder.load(builder.gep(start, [index]))
+
+
 @intrinsic
 def get(typingctx, address, index):
     """The word `index` places after an address."""
 
     def build(context, builder, signature, args):
-        start = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
-        return builder.load(builder.gep(start, [args[1]]))
+        return load(builder, *args)
+
+    return word(word, word), build
+
+
+@intrinsic
+def argument(typingctx, frame, number):
+    """Where the call's argument of this number lies."""
+
+    def build(context, builder, signature, args):
+        buffers = load(builder, args[0], ir.IntType(64)(FRAME_ARGS))
+        return load(builder, load(builder, buffers, args[1]), ir.IntType(64)(BUFFER_DATA))
 
     return word(word, word), build
 
@@ -128,6 +147,26 @@ def put(typingctx, address, index, value):
     return types.void(word, word, word), build
 
 
+@intrinsic
+def as_word(typingctx, number):
+    """A double's bits."""
+
+    def build(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return word(double), build
+
+
+@intrinsic
+def as_double(typingctx, bits):
+    """The double with these bits."""
+
+    def build(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return double(word), build
+
+
 @exact
 def numbers(address, number):
     return carray(at(address, double), (number,))
@@ -136,19 +175,51 @@ def numbers(address, number):
 # ---------------------------------------------------------------- rows
 
 
+# e^x = 2^n e^r with n = x / log 2 rounded, so |r| < 0.35: thirteen terms of the series are exact to rounding. Adding
+# ROUNDER leaves n in the lowest bits of a double. Nothing here branches, so that LLVM computes several at once.
+PER_LOG2, LOG2_HIGH, LOG2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
+ROUNDER, LARGEST = 6755399441055744.0, 708.0  # 1.5 2^52; e^LARGEST is a normal number, and so is its inverse
+SERIES = tuple(1.0 / math.factorial(k) for k in range(14))
+
+
 @exact
-def pull(z, y, norm, clip, loss, threshold):
-    """A record's slope, clipped. By comparisons, not min and max: those would lose a NaN."""
-    if loss == LOGISTIC:
-        slope = -y / (1.0 + math.exp(y * z))
-    else:
-        slope = z - y
-        if slope > threshold:
-            slope = threshold
-        elif slope < -threshold:
-            slope = -threshold
-    length = norm * abs(slope)
-    return slope * (clip / length) if length > clip else slope
+def exponential(x):
+    """e^x for |x| up to LARGEST, the nearest of those beyond it, and NaN for NaN."""
+    x = LARGEST if x > LARGEST else x
+    x = -LARGEST if x < -LARGEST else x
+    shifted = x * PER_LOG2 + ROUNDER
+    n = shifted - ROUNDER
+    r = (x - n * LOG2_HIGH) - n * LOG2_LOW
+    s = SERIES
+    series = s[11] + r * (s[12] + r * s[13])
+    series = s[7] + r * (s[8] + r * (s[9] + r * (s[10] + r * series)))
+    series = s[3] + r * (s[4] + r * (s[5] + r * (s[6] + r * series)))
+    series = 1.0 + r * (1.0 + r * (s[2] + r * series))
+    return series * as_double((as_word(shifted) + 1023) << 52)
+
+
+# By comparisons, not min and max: those would lose a NaN.
+
+
+@exact
+def logistic_slopes(z, y, j, rows):
+    for r in range(rows):
+        z[r] = -y[j + r] / (1.0 + exponential(y[j + r] * z[r]))
+
+
+@exact
+def linear_slopes(z, y, j, rows, threshold):
+    for r in range(rows):
+        slope = z[r] - y[j + r]
+        slope = threshold if slope > threshold else slope
+        z[r] = -threshold if slope < -threshold else slope
+
+
+@exact
+def clip_slopes(z, norm, j, rows, clip):
+    for r in range(rows):
+        length = norm[j + r] * abs(z[r])
+        z[r] = z[r] * (clip / length) if length > clip else z[r]
 
 
 @exact
@@ -163,15 +234,15 @@ def leave(job):
 
 
 @quick
-def score(X, j, w, z):
+def score(X, j, w, z, r):
     z0 = 0.0
     for k in range(X.shape[1]):
         z0 += X[j, k] * w[k]
-    z[0] = z0
+    z[r] = z0
 
 
 @quick
-def scores(X, j, w, z):
+def scores(X, j, w, z, r):
     z0 = z1 = z2 = z3 = z4 = z5 = z6 = z7 = 0.0
     for k in range(X.shape[1]):
         a = w[k]
@@ -183,19 +254,19 @@ def scores(X, j, w, z):
         z5 += X[j + 5, k] * a
         z6 += X[j + 6, k] * a
         z7 += X[j + 7, k] * a
-    z[0], z[1], z[2], z[3], z[4], z[5], z[6], z[7] = z0, z1, z2, z3, z4, z5, z6, z7
+    z[r], z[r + 1], z[r + 2], z[r + 3], z[r + 4], z[r + 5], z[r + 6], z[r + 7] = z0, z1, z2, z3, z4, z5, z6, z7
 
 
 @quick
-def add(X, j, p, total):
-    p0 = p[0]
+def add(X, j, p, r, total):
+    p0 = p[r]
     for k in range(X.shape[1]):
         total[k] += X[j, k] * p0
 
 
 @quick
-def add_all(X, j, p, total):
-    p0, p1, p2, p3, p4, p5, p6, p7 = p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]
+def add_all(X, j, p, r, total):
+    p0, p1, p2, p3, p4, p5, p6, p7 = p[r], p[r + 1], p[r + 2], p[r + 3], p[r + 4], p[r + 5], p[r + 6], p[r + 7]
     for k in range(X.shape[1]):
         total[k] += (
             X[j, k] * p0
@@ -212,8 +283,8 @@ def add_all(X, j, p, total):
 @exact
 def sum_part(job, X, part):
     m, q = X.shape
-    mine = job + 8 * (HEAD + q + 2 + part * (q + 2 + ROWS))
-    total, z = numbers(mine, q + 2), numbers(mine + 8 * (q + 2), ROWS)
+    mine = job + 8 * (HEAD + q + 2 + part * (q + 2 + BLOCK))
+    total, z = numbers(mine, q + 2), numbers(mine + 8 * (q + 2), BLOCK)
     w = numbers(job + 8 * HEAD, q + 2)
     y, norm, shrink = numbers(get(job, LABELS), m), numbers(get(job, NORM), m), numbers(get(job, SHRINK), m)
     clip, threshold = numbers(get(job, CLIP), m)[0], numbers(get(job, THRESHOLD), m)[0]
@@ -223,22 +294,29 @@ def sum_part(job, X, part):
     level = shrunk = 0.0
     j = part * get(job, SHARE)
     last = min(m, j + get(job, SHARE))
+    block = BLOCK if q <= SHORT else ROWS
     while j < last:
-        rows = ROWS if last - j >= ROWS else 1
-        if rows == 1:
-            score(X, j, w, z)
-        else:
-            scores(X, j, w, z)
+        rows = min(block, last - j)
+        whole = rows - rows % ROWS
+        for r in range(0, whole, ROWS):
+            scores(X, j + r, w, z, r)
+        for r in range(whole, rows):
+            score(X, j + r, w, z, r)
         for r in range(rows):
-            size = 1.0 if dense else shrink[j + r]
-            p = pull(size * (z[r] - shift) + intercept, y[j + r], norm[j + r], clip, loss, threshold)
-            z[r] = size * p
-            level += p
-            shrunk += z[r]
-        if rows == 1:
-            add(X, j, z, total)
+            z[r] = (z[r] if dense else shrink[j + r] * (z[r] - shift)) + intercept
+        if loss == LOGISTIC:
+            logistic_slopes(z, y, j, rows)
         else:
-            add_all(X, j, z, total)
+            linear_slopes(z, y, j, rows, threshold)
+        clip_slopes(z, norm, j, rows, clip)
+        for r in range(rows):
+            level += z[r]
+            z[r] = z[r] if dense else shrink[j + r] * z[r]
+            shrunk += z[r]
+        for r in range(0, whole, ROWS):
+            add_all(X, j + r, z, r, total)
+        for r in range(whole, rows):
+            add(X, j + r, z, r, total)
         j += rows
     total[q], total[q + 1] = level, shrunk
 
@@ -312,12 +390,6 @@ def add_part(sums, at, length):
 
 
 @exact
-def argument(frame, number):
-    """Where the call's argument of this number lies."""
-    return get(get(get(frame, FRAME_ARGS), number), BUFFER_DATA)
-
-
-@exact
 def entry(frame, number, i):
     """Element i of an int32 argument; the nearest there is, as XLA has it, where i is not among them."""
     many = get(get(get(get(frame, FRAME_ARGS), number), BUFFER_DIMS), 0)
@@ -340,10 +412,10 @@ def handle(frame):
     asked = numbers(argument(frame, 9), q + intercept)
     offset, scale = numbers(argument(frame, 4), q), numbers(argument(frame, 5), q)
 
-    parts = max(1, min(PARTS, m * q // PART, m // (2 * ROWS)))
+    parts = 1 if m * q < ALONE else max(1, min(PARTS, m * q // PART, m // (2 * ROWS)))
     share = -(-m // (parts * ROWS)) * ROWS  # whole blocks of rows
     parts = -(-m // share)
-    stride = q + 2 + ROWS
+    stride = q + 2 + BLOCK
     job = malloc(8 * (HEAD + q + 2 + parts * stride))
     put(job, NEXT, 0)
     put(job, DONE, 0)
