@@ -29,6 +29,7 @@ from relaydp.problem.silos import Gram, Silos, scores
 from relaydp.prox import Regulariser
 
 POINTS_A_PASS = 32  # models whose objective is computed in one matrix product with the records
+SCORED = 1024  # held-out records at a time: their scores at a trace's points stay in cache
 DENSE_BYTES = 2**31  # silos whose float64 features fit in 2 GiB are expanded once instead of at every matrix product
 PRODUCT_SPEED = 8  # multiplications a matrix product does while a gradient reads one value of the records
 
@@ -338,12 +339,18 @@ class Problem:
         outputs = self.loss.outputs
         W = np.asarray(xs).reshape(len(xs), -1, outputs)
         coefficients = W[:, : A.shape[1]].transpose(1, 0, 2).reshape(A.shape[1], -1)
-        z = (A @ coefficients).reshape(len(A), len(xs), outputs)
-        if self.intercept:
-            z = z + W[None, :, -1]
-        if self.loss.labels == "classes":
-            return (z.argmax(axis=2) == y[:, None]).mean(axis=0)
-        return (np.where(z[:, :, 0] > 0, 1.0, -1.0) == y[:, None]).mean(axis=0)
+        right = np.zeros(len(xs), int)
+        for at in range(0, len(A), SCORED):
+            part = slice(at, at + SCORED)
+            z = (A[part] @ coefficients).reshape(-1, len(xs), outputs)
+            if self.intercept:
+                z = z + W[None, :, -1]
+            if self.loss.labels == "classes":
+                right += np.count_nonzero(z.argmax(axis=2) == y[part, None], axis=0)
+            else:  # a label that is neither -1 nor +1 is never right
+                side, signed = y[part] > 0, np.abs(y[part]) == 1.0
+                right += np.count_nonzero(((z[:, :, 0] > 0) == side[:, None]) & signed[:, None], axis=0)
+        return right / len(A)
 
     def accuracy(self, x: Any) -> float:
         """Share of held-out labels that x predicts right."""
