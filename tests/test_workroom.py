@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from relaydp.errors import InputError, RelayError
+from relaydp.runtime import relaying as relaying_module
 from relaydp.runtime import workroom
 from relaydp.runtime.brief import Pace, Way
 from relaydp.runtime.relaying import Relaying
@@ -122,6 +123,21 @@ def test_the_next_holder_is_asked_once_and_the_answer_is_for_that_baton():
         first = relaying._ask_next("c", baton(3))
         other = relaying._ask_next("c", baton(3, b"y"))
         assert other is not first and await other == 1 and agent.asked == [1, 1]
+
+    asyncio.run(main())
+
+
+def test_an_old_answer_is_asked_for_again(monkeypatch):
+    """An agent that was long in starting must not commit the baton to a neighbour that answered before."""
+
+    async def main():
+        agent = Neighbourhood()
+        agent.answer.set()
+        relaying = Relaying(agent)
+        await relaying._ask_next("c", baton(3))
+        monkeypatch.setattr(relaying_module, "FRESH_SECONDS", -1.0)
+        await relaying._ask_next("c", baton(3))
+        assert agent.asked == [1, 1]
 
     asyncio.run(main())
 

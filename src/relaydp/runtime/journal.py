@@ -121,7 +121,6 @@ class Journal:
     ) -> None:
         self.folder, self.limit_rho, self.checkpoint = folder, limit_rho, checkpoint
         self._allowed = limit_rho * (1 + tolerance)  # sums are rounded
-        self._spent: float | None = None  # not known: to be added up
         self._mark = mark or folder.parent / f"{folder.name}.mark"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _lock(folder / "lock", party)
@@ -133,8 +132,7 @@ class Journal:
                 self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
-                # the one process that writes them need not read them again; an emptied file fails here
-                self._facts: dict[str, Any] = dict(self._db.execute("SELECT key, value FROM meta"))
+                self._recall()  # an emptied file is no new journal: it fails here
             self._check_owner(identity, party)
             self._check_mark()
         except BaseException:
@@ -155,6 +153,11 @@ class Journal:
             db.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
             db.execute("COMMIT")
         os.replace(new, path)
+
+    def _recall(self) -> None:
+        """Read the facts that are kept in memory: only this process writes them."""
+        self._facts: dict[str, Any] = dict(self._db.execute("SELECT key, value FROM meta"))
+        self._spent: float | None = None  # not known: to be added up
 
     def _check_owner(self, identity: bytes, party: str) -> None:
         if (self.get("version"), self.get("identity"), self.get("party")) != (VERSION, identity, party):
@@ -392,19 +395,18 @@ class Journal:
     @contextmanager
     def _transaction(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
         """One transaction, on the disk before the next line runs; `durable=False` spares the wait."""
-        before = dict(self._facts)
         with _clear_errors(self.folder):
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 if durable:
-                    self._note(self._db, {"commits": before["commits"] + 1})
+                    self._note(self._db, {"commits": self.get("commits") + 1})
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                self._facts, self._spent = before, None
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
+                self._recall()
                 raise
             if durable:  # the mark may never be ahead of what power loss leaves
                 _write_mark(self._mark, self.get("commits"))

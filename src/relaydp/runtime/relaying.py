@@ -16,6 +16,7 @@ from relaydp.runtime.wire import BATON, ENDING, Message, Refusal
 if TYPE_CHECKING:
     from relaydp.runtime.agent import Agent
 
+FRESH_SECONDS = 5.0  # what a neighbour answered before that, as while this agent was starting, may no longer hold
 ALL_DOWN_WAIT = 0.2  # seconds before a holder asks its neighbours again when none of them answered
 
 
@@ -24,7 +25,7 @@ class Relaying:
 
     def __init__(self, agent: Agent) -> None:
         self.agent, self.pace, self.way = agent, agent.brief.pace, agent.brief.way
-        self._asking: tuple[bytes, asyncio.Task[int]] | None = None  # for the next holder of the baton with this hash
+        self._asking: tuple[bytes, float, asyncio.Task[int]] | None = None  # for which baton, since when
 
     @property
     def made(self) -> int:
@@ -76,14 +77,16 @@ class Relaying:
             raise
 
     def _ask_next(self, sender: str, baton: Message) -> asyncio.Task[int]:
-        if self._asking is None or self._asking[0] != baton.hash():
+        """For a baton's next holder; a question about the same baton that was asked just now is not asked again."""
+        now = time.monotonic()
+        if self._asking is None or self._asking[0] != baton.hash() or now - self._asking[1] > FRESH_SECONDS:
             self._stop_asking()
-            self._asking = baton.hash(), asyncio.create_task(self._find_receiver(sender, baton))
-        return self._asking[1]
+            self._asking = baton.hash(), now, asyncio.create_task(self._find_receiver(sender, baton))
+        return self._asking[2]
 
     def _stop_asking(self) -> None:
         if self._asking is not None:
-            self._asking[1].cancel()  # a task that is done does not mind
+            self._asking[2].cancel()  # a task that is done does not mind
             self._asking = None
 
     # -- what is done with it
