@@ -224,7 +224,8 @@ def run_plans(
     together = axes.holder is None or jax.default_backend() != "cpu"
     world = world_of(problem, graph, first, batched=together)
     own = {id(plan): plan.steps for plan in plans}
-    which = np.array([list(own).index(id(plan)) for plan in plans])
+    place = {name: k for k, name in enumerate(own)}
+    which = np.array([place[id(plan)] for plan in plans])
     steps = jax.tree.map(lambda *parts: jnp.stack(parts)[which], *own.values())
     origin = jnp.zeros(problem.dim) if x0 is None else jnp.asarray(x0)
     state = begin(first.algorithm, first.variant, world, first.steps, origin)
