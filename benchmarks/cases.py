@@ -264,7 +264,7 @@ def batch(name: str, many: int, options: Options) -> Figures:
         return run_plans(problem, graph, [plan] * many, keys)
 
     together()
-    one, all_ = best(max(2, options.repeats // 2), single, together)
+    one, all_ = best(options.repeats, single, together)
     rows, hops = len(problem.data) // AGENTS, laps * AGENTS
     rate = 4.0 * rows * problem.dim * hops * many / all_
     peer = matmul_rate(1250, 3072, 64, options.repeats)

@@ -54,8 +54,11 @@ def _register(address: int) -> None:
 def gradient(
     silos: Silos, i: Int[Array, ""], x: Float[Array, " dim"], clip: Float[Array, ""] | None
 ) -> Float[Array, " dim"]:
-    """`Silos.gradient`, fused. `serves` has to say so first."""
+    """`Silos.gradient`, fused, where `serves` says so. Asked here too: it makes the kernel ready for these records, and
+    a call to one that is not ready would end the process."""
     loss = silos.loss
+    if not serves(silos):
+        raise TypeError(f"no fused gradient of {loss.name} for {silos.X.dtype} records on this machine.")
     assert isinstance(loss, LinearLoss)
     choices = jnp.asarray([SLOPES[loss.name], silos.intercept, silos.is_dense], jnp.int64)
     numbers = silos.X, silos.y, silos.shrink, silos.norm, silos.offset, silos.scale

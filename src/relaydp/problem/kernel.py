@@ -7,9 +7,8 @@
 Only bytes have an offset, and of a byte's size: to take it out of the sums costs two digits at the very worst.
 
 ROWS records at a time come from memory for z_j, up to BLOCK where they are short, and are still in cache for the sum.
-Rows make up parts; whichever thread
-is free takes the next part, and every part has a sum of its own. How rows fall into parts, and in which order the parts
-are added, depends on the sizes alone: one core gives the same bits as many.
+Rows make up parts; whichever thread is free takes the next part, and every part has a sum of its own. How rows fall
+into parts, and in which order the parts are added, depends on the sizes alone: one core gives the same bits as many.
 
 Numba compiles this file when a run first needs it and keeps the machine code on disk; only `fused` imports it. XLA
 hands over the address of a call frame (xla/ffi/api/c_api.h), its thread pool that of a job; both are read as 64-bit

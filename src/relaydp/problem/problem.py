@@ -174,7 +174,7 @@ class Problem:
         offset, scale = self._scaled.offset, self._scaled.scale
         suits = silos.loss.name in fused.SLOPES and silos.X.dtype.itemsize < 8
         suits = suits and not offset.any() and bool((scale == scale[0]).all())  # pixels are like that
-        fits = self.agents * silos.rows <= 2 * silos.X.shape[0] and silos.X.nbytes <= DENSE_BYTES / 8
+        fits = self.agents * silos.rows <= 2 * silos.X.shape[0] and silos.X.size * 8 <= DENSE_BYTES
         if jax.default_backend() == "cpu" or not (suits and fits):
             return None
         return jax.jit(Silos.with_turned)(silos)
