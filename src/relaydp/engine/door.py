@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from relaydp.algorithm import Setting
 from relaydp.algorithm.base import OBJECTIVE
+from relaydp.engine.inner import find_minimiser
 from relaydp.errors import PrivacyError
 from relaydp.graph import Network
 from relaydp.privacy.mechanism import perturbation, release
@@ -57,8 +58,7 @@ class Exact(NamedTuple):
 
 
 NO_NETWORK = Network()
-INNER_STEPS = 2000  # of the exact argmin; it stops long before at rounding
-INNER_TOLERANCE = 1e-15
+DEAR = 2**14  # numbers that a gradient reads
 
 
 def _both(acts: Array, act: Callable[[], Any], relay: Callable[[], Any]) -> Any:
@@ -111,7 +111,7 @@ def open_door(
         def slope(x: Array) -> Array:
             return silos.gradient(i, x, None) + terms.ridge_gradient(x) + p + kappa * (x - v)
 
-        return _accelerate(slope, terms.prox if with_r else None, v, L + kappa, ridge + kappa)
+        return find_minimiser(slope, terms.prox if with_r else None, v, L + kappa, ridge + kappa, _dear(silos))
 
     def argmins(
         p: Float[Array, "agents dim"],
@@ -131,7 +131,7 @@ def open_door(
             return silos.gradients(xs, None) + own + p + kappa[:, None] * (xs - v)
 
         prox = jax.vmap(terms.prox) if with_r else None
-        return _accelerate(slope, prox, v, L + kappa, ridge + kappa)
+        return find_minimiser(slope, prox, v, L + kappa, ridge + kappa, _dear(silos))
 
     # on an accelerator a branch waits for the host; a gradient costs less, an exact minimiser more
     together = batched or (exact is None and jax.default_backend() != "cpu")
@@ -139,31 +139,13 @@ def open_door(
     return Setting(agents, gradient, gradients, argmin, argmins, terms.prox, when, network, variant)
 
 
+def _dear(silos: Silos) -> bool:
+    """Whether a gradient costs more than all that the exact argmin may do to save one."""
+    numbers = silos.rows * silos.X.shape[1] if silos.gram is None else silos.gram.hessian.shape[-1] ** 2
+    return numbers >= DEAR
+
+
 def _open(exact: Exact | None) -> Exact:
     if exact is None:
         raise PrivacyError("the exact door is closed in a private run; use the algorithm's linearised form.")
     return exact
-
-
-def _accelerate(slope: Callable[[Array], Array], prox: Any, start: Array, L: Array, mu: Array) -> Array:
-    """Minimise a strongly convex function to rounding: constant momentum (Nesterov 2004), one row a problem.
-
-    (1)  x+ = prox_{r/L}( z - slope(z)/L )        (2)  z+ = x+ + w (x+ - x),  w = (1 - s)/(1 + s),  s = sqrt(mu/L)
-    """
-    root = jnp.sqrt(mu / L)
-    weight = ((1.0 - root) / (1.0 + root))[..., None]
-    t = 1.0 / L
-
-    def going(carry: tuple[Array, Array, Array, Array]) -> Array:
-        _, _, change, count = carry
-        return (change > INNER_TOLERANCE) & (count < INNER_STEPS)
-
-    def body(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        x, z, _, count = carry
-        new = z - t[..., None] * slope(z)
-        new = new if prox is None else prox(new, t)  # (1)
-        size = jnp.maximum(jnp.max(jnp.abs(new)), 1e-300)
-        return new, new + weight * (new - x), jnp.max(jnp.abs(new - x)) / size, count + 1  # (2)
-
-    first = (start, start, jnp.asarray(jnp.inf, start.dtype), jnp.zeros((), jnp.int32))
-    return jax.lax.while_loop(going, body, first)[0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relaydp.algorithm import Algorithm, ObjectiveNoise, Outlook
-from relaydp.engine.door import INNER_STEPS
+from relaydp.engine.inner import INNER_STEPS
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph
 from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale, geometric, published_scales
