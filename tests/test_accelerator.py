@@ -9,6 +9,7 @@ import pytest
 from test_fused import FEATURES, LOSSES, SIZES, assert_same, by_hand, draw_problem, draw_x
 
 import relaydp as rd
+from relaydp.problem import digits
 from relaydp.problem.silos import Silos
 
 
@@ -21,6 +22,18 @@ def accelerator(monkeypatch):
     jax.clear_caches()
 
 
+def here_and_there(monkeypatch, run, runs=digits.RUNS):
+    """What `run` gives on this processor, and what relaydp makes of it for an accelerator."""
+    here = run()
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "default_backend", lambda: "gpu")
+        patch.setattr(digits, "RUNS", runs)
+        jax.clear_caches()
+        there = run()
+    jax.clear_caches()
+    return here, there
+
+
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
 @pytest.mark.parametrize("stored", ["bytes", "single"])
@@ -31,6 +44,40 @@ def test_sums_along_rows_give_the_gradient(accelerator, loss, stored, intercept,
     assert silos.turned is not None and silos.turned.shape == (len(SIZES), FEATURES, max(SIZES))
     for agent in range(len(SIZES)):
         assert_same(jax.jit(Silos.gradient)(silos, agent, x, clip), by_hand(problem, agent, x, clip))
+
+
+@pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
+@pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_bytes_give_a_batch_its_gradients(accelerator, loss, intercept, clip):
+    problem = draw_problem(loss, "bytes", intercept, SIZES, FEATURES)
+    silos = problem.silos_for(5, clipped=True, batched=True, one_route=True)
+    assert silos.bytes is not None and silos.bytes.by_record.dtype == jnp.int8
+    xs = jnp.stack([draw_x(problem) * size for size in (1.0, 0.0, 1e-9, 30.0)])
+    batch = jax.jit(jax.vmap(Silos.gradient, in_axes=(None, None, 0, None)))
+    for agent in range(len(SIZES)):
+        program = str(jax.make_jaxpr(batch)(silos, agent, xs, clip))
+        assert "int32[28," in program.replace("i32[", "int32["), "seven digits of four points"
+        for row, x in zip(batch(silos, agent, xs, clip), xs, strict=True):
+            assert_same(row, by_hand(problem, agent, x, clip))
+
+
+def test_a_batch_along_many_routes_takes_products(accelerator):
+    """Asked all the same, bytes answer runs at different agents, and one run alone, by products of features."""
+    problem = draw_problem("logistic", "bytes", True, SIZES, FEATURES)
+    assert problem.silos_for(5, clipped=True, batched=True).bytes is None
+    silos, x = problem.silos_for(5, clipped=True, batched=True, one_route=True), draw_x(problem)
+    agents = jnp.arange(len(SIZES))
+    rows = jax.jit(jax.vmap(Silos.gradient, in_axes=(None, 0, None, None)))(silos, agents, x, 0.3)
+    for agent, row in enumerate(rows):
+        assert_same(row, by_hand(problem, agent, x, 0.3))
+        assert_same(silos.gradient(agents[agent], x, 0.3), by_hand(problem, agent, x, 0.3))
+
+
+@pytest.mark.parametrize("stored", ["shifted bytes", "single", "double", "dense"])
+def test_records_that_are_no_plain_bytes_have_no_digits(accelerator, stored):
+    problem = draw_problem("logistic", stored, False, SIZES, FEATURES)
+    assert problem.silos_for(5, clipped=True, batched=True, one_route=True) is problem.working_silos
 
 
 @pytest.mark.parametrize("stored", ["shifted bytes", "double", "dense"])
@@ -51,6 +98,25 @@ def test_one_large_agent_among_many_small_ones_is_not_padded_to_its_size(acceler
 def test_a_processor_keeps_its_records_once():
     problem = draw_problem("logistic", "bytes", False, SIZES, FEATURES)
     assert problem.silos_for(5, clipped=True).turned is None
+    assert problem.silos_for(5, clipped=True, batched=True, one_route=True).bytes is None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "walk", "private"),
+    [("recal", "cyclic", True), ("recal", "cyclic", False), ("recal", "random", False), ("nids", "cyclic", False)],
+)
+def test_whole_batches_agree(monkeypatch, algorithm, walk, private):
+    """A sweep whose runs share a route multiplies bytes; all others what they always did. The models are the same."""
+    budgets = [rd.Budget(2.0, 1e-5), rd.Budget(4.0, 1e-5)] if private else None
+    options = dict(algorithm=algorithm, activations=7, walk=walk, seeds=range(3), progress=False, steps="paper")
+
+    def run():
+        problem = replace(draw_problem("logistic", "bytes", False, [20, 20, 20], FEATURES), l2=0.1)
+        return rd.sweep(problem, rd.ring(3), budgets=budgets, **options)
+
+    here, there = here_and_there(monkeypatch, run, runs=3)
+    assert_same(there.x, here.x, 1e-12)
+    np.testing.assert_allclose(there.excess, here.excess, rtol=1e-9)
 
 
 @pytest.mark.parametrize("walk", ["cyclic", "random"])
@@ -67,12 +133,7 @@ def test_whole_runs_agree(monkeypatch, private, algorithm, walk):
         problem = replace(draw_problem("logistic", "bytes", False, [20, 20, 20], FEATURES), l2=0.1)
         return rd.solve(problem, rd.ring(3), budget=budget, **options)
 
-    here = run()
-    with monkeypatch.context() as patch:
-        patch.setattr(jax, "default_backend", lambda: "gpu")
-        jax.clear_caches()
-        there = run()
-    jax.clear_caches()
+    here, there = here_and_there(monkeypatch, run)
     assert_same(there.x, here.x, 1e-12)
     np.testing.assert_allclose(there.trace.objective, here.trace.objective, rtol=1e-12)
     for name, sent in here.transcript.payload.items():

@@ -104,8 +104,8 @@ def test_the_exponential_is_right_to_the_last_bits_and_keeps_nan():
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 def test_fused_plain_and_by_hand_agree(loss, stored, intercept, clip):
     problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)
-    silos, x = problem.silos, draw_x(problem)
-    assert fused.serves(silos)
+    silos, x = problem.silos_for(5, clipped=True), draw_x(problem)
+    assert silos.by_passes
     assert (silos.X.dtype, silos.is_dense) == (STORED[stored][0], stored == "dense")
     for agent in range(len(SIZES)):
         found = fast(silos, agent, x, clip)
@@ -183,7 +183,8 @@ def test_in_a_scan_with_a_condition():
         turns = jnp.asarray([0, 1, 2, 1, 0, 2], jnp.int32), jnp.asarray([True, True, False, True, True, True])
         return jax.jit(lambda x: jax.lax.scan(hop, x, turns)[0])(draw_x(problem))
 
-    assert_same(hops(problem.silos.gradient), hops(problem.silos.plain_gradient))
+    silos = problem.silos_for(5, clipped=True)
+    assert_same(hops(silos.gradient), hops(silos.plain_gradient))
 
 
 def calls_out(function: Callable[..., Any], *args: Any) -> bool:
@@ -192,8 +193,8 @@ def calls_out(function: Callable[..., Any], *args: Any) -> bool:
 
 @pytest.mark.parametrize("axes", [(None, 0), (0, None), (0, 0)], ids=["points", "agents", "both"])
 def test_a_batch_is_matrix_products(axes):
-    silos = (problem := draw_problem("huber", "bytes", False, SIZES, FEATURES)).silos
-    x = draw_x(problem)
+    problem = draw_problem("huber", "bytes", False, SIZES, FEATURES)
+    silos, x = problem.silos_for(5, clipped=True), draw_x(problem)
     i = jnp.asarray(1) if axes[0] is None else jnp.asarray([2, 0])
     xs = x if axes[1] is None else jnp.stack([x, -2.0 * x])
 
@@ -205,21 +206,51 @@ def test_a_batch_is_matrix_products(axes):
     assert_same(batch(silos.gradient)(i, xs), batch(silos.plain_gradient)(i, xs))
 
 
+# ---------------------------------------------------------------- all agents at once
+
+
+@pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_in_rounds_over_many_records_each_agent_takes_a_pass(monkeypatch, loss, clip):
+    problem = draw_problem(loss, "bytes", True, SIZES, FEATURES)
+    assert problem.silos_for(5, clipped=True, rounds=True) is problem.working_silos
+    monkeypatch.setattr(fused, "MANY", problem.data.X.size)
+    silos = problem.silos_for(5, clipped=True, rounds=True)
+    xs = jnp.stack([draw_x(problem) * (1.0 + i) for i in range(len(SIZES))])
+    assert calls_out(lambda xs: silos.gradients(xs, clip), xs)
+    for agent, row in enumerate(jax.jit(Silos.gradients)(silos, xs, clip)):
+        assert_same(row, by_hand(problem, agent, xs[agent], clip))
+    many = jnp.stack([xs, -xs])
+    batch = jax.vmap(lambda xs: silos.gradients(xs, clip))
+    assert not calls_out(batch, many), "a batch of runs takes products"
+    assert_same(jax.jit(batch)(many)[1], jax.jit(Silos.plain_gradients)(silos, -xs, clip))
+
+
+@pytest.mark.parametrize("algorithm", ["nids", "d-admm", "dgd"])
+def test_rounds_of_passes_are_the_rounds_of_products(monkeypatch, algorithm):
+    problem = replace(draw_problem("logistic", "bytes", False, [40, 30, 30], FEATURES), l2=0.1)
+    by_products = rd.solve(problem, rd.ring(3), algorithm=algorithm, activations=9, steps="paper")
+    monkeypatch.setattr(fused, "MANY", 1)
+    by_passes = rd.solve(problem, rd.ring(3), algorithm=algorithm, activations=9, steps="paper")
+    assert_same(by_passes.x, by_products.x, 1e-12)
+
+
 # ---------------------------------------------------------------- where it does not serve
 
 
 def test_without_numba_xla_does_the_same(monkeypatch):
     problem = draw_problem("logistic", "bytes", False, SIZES, FEATURES)
     x = draw_x(problem)
-    before = problem.silos.gradient(jnp.asarray(0), x, 0.3)
+    before = problem.silos_for(10, clipped=True).gradient(jnp.asarray(0), x, 0.3)
     fused._is_ready.cache_clear()
     monkeypatch.setitem(sys.modules, "relaydp.problem.kernel", None)  # as if importing Numba had failed
     monkeypatch.delattr("relaydp.problem.kernel", raising=False)
     try:
         assert not fused.serves(problem.silos)
-        assert not calls_out(lambda x: problem.silos.gradient(jnp.asarray(0), x, 0.3), x)
-        assert_same(problem.silos.gradient(jnp.asarray(0), x, 0.3), before)
-        assert problem.silos_for(10, clipped=True) is problem.working_silos
+        silos = problem.silos_for(10, clipped=True)
+        assert silos is problem.working_silos
+        assert not calls_out(lambda x: silos.gradient(jnp.asarray(0), x, 0.3), x)
+        assert_same(silos.gradient(jnp.asarray(0), x, 0.3), before)
     finally:
         fused._is_ready.cache_clear()
 
@@ -259,7 +290,7 @@ def test_records_take_the_smallest_dtype_that_holds_them_exactly(values, dtype):
 
 def test_one_run_reads_compact_records_and_makes_no_copy():
     problem = draw_problem("logistic", "bytes", False, SIZES, FEATURES)
-    assert problem.silos_for(10, clipped=True) is problem.silos
+    assert problem.silos_for(10, clipped=True).X is problem.silos.X
     assert "working_silos" not in problem.__dict__
     assert problem.silos_for(10, clipped=True, batched=True) is problem.working_silos
 

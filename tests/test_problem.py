@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression
 import relaydp as rd
 from relaydp import partition, prox
 from relaydp.errors import InputError, PrivacyError
+from relaydp.problem.loss import softplus
 
 SIZES = [1, 7, 3]
 FEATURES = 4
@@ -849,3 +850,14 @@ def test_alone_refuses_an_agent_that_does_not_exist(agent):
     X, y = draw_records(LINEAR["logistic"])
     with pytest.raises(InputError, match=f"agent {agent} "):
         rd.logistic(rd.Records(X, y), SIZES).alone(agent)
+
+
+@pytest.mark.parametrize("a", [0.0, -0.0, 1e-9, -3.0, 40.0, -800.0, 800.0, np.inf, -np.inf])
+def test_the_logistic_loss_and_two_derivatives_are_right_everywhere(a):
+    once, twice = jax.grad(softplus), jax.grad(jax.grad(softplus))
+    p = 1.0 / (1.0 + np.exp(-a)) if a > -700 else 0.0
+    assert float(softplus(jnp.asarray(a))) == pytest.approx(float(np.logaddexp(0.0, a)), rel=1e-15)
+    assert float(once(a)) == pytest.approx(p, rel=1e-14, abs=1e-300)
+    if np.isfinite(a):
+        assert float(twice(a)) == pytest.approx(p * (1.0 - p), rel=1e-12, abs=1e-15)
+    assert np.isnan(float(softplus(jnp.asarray(np.nan))))

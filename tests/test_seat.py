@@ -15,6 +15,7 @@ from relaydp.algorithm.copies import apart
 from relaydp.engine.loop import run
 from relaydp.errors import InputError, PrivacyError
 from relaydp.privacy.mechanism import release
+from relaydp.problem import fused
 from relaydp.runtime import desk
 from relaydp.runtime.agreement import network_algorithms
 from relaydp.runtime.seat import Keyed, Seat, on_network
@@ -255,6 +256,22 @@ def test_rounds_take_no_key():
     _, own, graph, plan = plan_for("nids", MAIN)
     with pytest.raises(PrivacyError, match="a key arrived for rounds"):
         Seat(plan, graph, 0, own[0], Keyed(NOISE_KEY))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PROBLEMS if "softmax" not in kind])
+def test_rounds_over_many_records_are_the_simulator_bit_for_bit(monkeypatch, kind):
+    """There an agent takes a fused pass, alone as among all; how many are many is for everybody to know."""
+    problem, own, graph, plan = plan_for("nids", kind)
+    monkeypatch.setattr(fused, "MANY", problem.data.X.size)
+    seats = [Seat(plan, graph, i, own[i], draw_of(i, graph.agents, False)) for i in range(graph.agents)]
+    assert all(seat._silos.by_passes for seat in seats)
+    seen = Played()
+    round_all(seats, graph, plan, [seat.begin() for seat in seats], seen, [""])
+    wanted = run(problem, graph, plan, np.zeros(problem.dim), NOISE_KEY, keep=True)
+    assert np.stack(seen.sent).tobytes() == np.stack(jax.tree.leaves(wanted.sent), axis=-2).tobytes()
+    assert seen.x.tobytes() == wanted.x.tobytes()
+    monkeypatch.setattr(fused, "MANY", problem.data.X.size + 1)
+    assert not Seat(plan, graph, 0, own[0], draw_of(0, graph.agents, False))._silos.by_passes
 
 
 def test_rounds_of_several_outputs_are_the_simulator_to_rounding():

@@ -55,21 +55,17 @@ def step(setting: Setting, steps: RecalSteps, state: RecalState, turn: Turn) -> 
     y, price = state.y[i], state.price[i]
 
     # New rows are made in here and only written outside: XLA then updates y and l in place, however many agents.
-    def act() -> tuple[Array, Array, Array, Array]:
+    def act() -> tuple[Array, Array]:
         scale = turn.scale if setting.variant is None else jnp.zeros_like(turn.scale)
         pull = steps.beta * (x - y)  # (1), l_half - l_i
         new_x = setting.prox(x - steps.gamma * (u + pull), steps.gamma)  # (2)
         slope = setting.gradient(i, y, scale, turn.key) / setting.agents - (price + pull)  # f_i / n
-        new_y = y - steps.alpha[i] * slope  # (3)
-        change = steps.beta * (new_x - new_y)  # (4), l_i+ - l_i
-        return new_x, new_y, price + change, change
+        return new_x, y - steps.alpha[i] * slope  # (3)
 
-    def relay() -> tuple[Array, Array, Array, Array]:
-        return x, y, price, jnp.zeros_like(y)
-
-    new_x, new_y, new_price, change = setting.when(turn.acts, act, relay)
+    new_x, new_y = setting.when(turn.acts, act, lambda: (x, y))
+    change = jnp.where(turn.acts, steps.beta * (new_x - new_y), 0.0)  # (4), l_i+ - l_i
     new_u, hidden = _pass_on(setting, state, turn, change)  # (5)
-    new = RecalState(put(state.y, i, new_y), put(state.price, i, new_price), Baton(new_u, new_x), hidden)
+    new = RecalState(put(state.y, i, new_y), put(state.price, i, price + change), Baton(new_u, new_x), hidden)
     return new, new.baton
 
 

@@ -70,7 +70,8 @@ def solve_alone(
     key = jax.random.fold_in(jax.random.key(seed), 1)
     start = jnp.zeros((facts.agents, facts.dim))
     t, noise = jnp.asarray(a / L), jnp.asarray(scales)
-    x = np.asarray(_descend(problem.working_silos, problem.terms, clip, t, noise, key, start))
+    silos = problem.silos_for(T, clip is not None, rounds=True)
+    x = np.asarray(_descend(silos, problem.terms, clip, t, noise, key, start))
     return Alone(
         x=x,
         accuracy=problem.accuracies(x) if problem.classifies else np.full(len(x), np.nan),

@@ -53,11 +53,12 @@ class World(NamedTuple):
         return open_door(silos, terms, clip, network, variant, batched, exact)
 
 
-def world_of(problem: Problem, graph: Graph, plan: Plan, batched: bool = False) -> World:
-    """`batched`: for many runs that share each read of the records."""
+def world_of(problem: Problem, graph: Graph, plan: Plan, batched: bool = False, one_route: bool = False) -> World:
+    """`batched`: for many runs that share each read of the records; `one_route`: each hop's of one agent."""
     needed = plan.algorithm.data == "argmin" and plan.mechanism != "gradient"
+    rounds = plan.algorithm.kind == "rounds"
     return World(
-        silos=problem.silos_for(plan.activations, plan.clip is not None, batched or plan.algorithm.kind == "rounds"),
+        silos=problem.silos_for(plan.activations, plan.clip is not None, batched, one_route, rounds),
         terms=problem.terms,
         clip=None if plan.clip is None else jnp.asarray(plan.clip),
         network=network_of(graph, plan.algorithm.needs),
@@ -121,6 +122,7 @@ def scan_turns(
     state: Any,
     turns: Turn,  # every leaf (stretches, stride, ...); key is None: it is made here, hop by hop
     batched: bool = False,
+    unroll: int = 1,
 ) -> tuple[Any, tuple[Array, Any]]:
     setting = world.setting(variant, batched)
 
@@ -130,13 +132,18 @@ def scan_turns(
         return state, payload if keep else None
 
     def stretch(state: Any, turns: Turn) -> tuple[Any, tuple[Array, Any]]:
-        state, payloads = jax.lax.scan(hop, state, turns, unroll=1 if jax.default_backend() == "cpu" else UNROLL)
+        state, payloads = jax.lax.scan(hop, state, turns, unroll=unroll)
         return state, (algorithm.answer(state), payloads)
 
     return jax.lax.scan(stretch, state, turns)
 
 
-advance = partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(6,))(scan_turns)
+advance = partial(jax.jit, static_argnums=(0, 1, 2, 8, 9), donate_argnums=(6,))(scan_turns)
+
+
+def unrolled() -> int:
+    """Hops to compile as one, where that is worth the longer compilation: on an accelerator."""
+    return 1 if jax.default_backend() == "cpu" else UNROLL
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -202,7 +209,9 @@ def run(
             noted, ahead = ahead, None
             if c < chunks:  # the next chunk runs while the last one is looked at
                 part = jax.tree.map(lambda a, c=c: a[c], turns)
-                state, ahead = advance(plan.algorithm, plan.variant, keep, world, plan.steps, key, state, part)
+                state, ahead = advance(
+                    plan.algorithm, plan.variant, keep, world, plan.steps, key, state, part, False, unrolled()
+                )
             if noted is None:
                 continue
             points.append(np.asarray(noted[0]))

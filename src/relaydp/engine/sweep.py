@@ -20,14 +20,25 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.algorithm import Algorithm, Directions, Turn
-from relaydp.engine.loop import BLOCKS, GROWTH, World, begin, public_radius, scan_turns, stride_for, turns_of, world_of
+from relaydp.engine.loop import (
+    BLOCKS,
+    GROWTH,
+    World,
+    begin,
+    public_radius,
+    scan_turns,
+    stride_for,
+    turns_of,
+    unrolled,
+    world_of,
+)
 from relaydp.engine.plan import AUTO, Limits, Plan, lay_out, make_plan
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.trace import relative_errors
 from relaydp.errors import InputError
 from relaydp.graph import Graph
 from relaydp.privacy import SOUND, Budget
-from relaydp.problem import Problem, minimise
+from relaydp.problem import Problem, digits, minimise
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,13 +181,14 @@ def _batch(plans: list[Plan], hops: int) -> tuple[Turn, Turn]:
     return turns, axes
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4), donate_argnums=(8,))
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4, 5), donate_argnums=(9,))
 def _advance_all(
     algorithm: Algorithm,
     variant: str | None,
     axes: Turn,
     together: bool,
     noted: bool,
+    unroll: int,
     world: World,
     steps: Any,
     keys: Array,
@@ -185,7 +197,7 @@ def _advance_all(
 ) -> Any:
     def one(steps: Any, key: Array, state: Any, turns: Turn) -> Any:
         batched = together and axes.acts is not None
-        state, (points, _) = scan_turns(algorithm, variant, False, world, steps, key, state, turns, batched)
+        state, (points, _) = scan_turns(algorithm, variant, False, world, steps, key, state, turns, batched, unroll)
         return state, points if noted else None
 
     if together:
@@ -221,8 +233,11 @@ def run_plans(
     chunk = BLOCKS * stride
     chunks = -(-longest // chunk)
     turns, axes = _batch(plans, chunks * chunk)
-    together = axes.holder is None or jax.default_backend() != "cpu"
-    world = world_of(problem, graph, first, batched=together)
+    one_route = axes.holder is None
+    together = one_route or jax.default_backend() != "cpu"
+    large = one_route and len(plans) >= digits.RUNS  # a smaller one keeps the program that compiles sooner
+    world = world_of(problem, graph, first, together, large)
+    unroll = unrolled() if large else 1
     own = {id(plan): plan.steps for plan in plans}
     place = {name: k for k, name in enumerate(own)}
     which = np.array([place[id(plan)] for plan in plans])
@@ -244,7 +259,7 @@ def run_plans(
 
     for c in range(chunks):
         states, points = _advance_all(
-            first.algorithm, first.variant, axes, together, note is not None, world, steps, keys, states, cut(c)
+            first.algorithm, first.variant, axes, together, note is not None, unroll, world, steps, keys, states, cut(c)
         )
         if note is not None:
             note(c * chunk + stride * np.arange(1, BLOCKS + 1), np.asarray(points))

@@ -45,8 +45,7 @@ def make_trace(
     objective[fine] = in_blocks(problem.objectives, xs[fine], max(1, min(POINTS_A_PASS, most)))
     accuracy = np.full(len(xs), np.nan)
     if problem.classifies:
-        held_out = problem.data if problem.data.test is None else problem.data.test
-        accuracy[fine] = in_blocks(problem.accuracies, xs[fine], max(1, min(len(xs), NUMBERS // len(held_out))))
+        accuracy[fine] = problem.accuracies(xs[fine])
     return Trace(
         hop=hops,
         activations=plf,

@@ -23,14 +23,23 @@ if TYPE_CHECKING:
 
 TARGET = "relaydp_gradient"
 DTYPES = ("uint8", "float32", "float64")
+MANY = 2**22  # numbers of all agents' records: 32 MB in float64
 SLOPES = {"logistic": 0, "least-squares": 1, "huber": 1}  # loss -> what `kernel` calls its slope
 
 
 def serves(silos: Silos) -> bool:
-    """Whether these silos' gradients are fused: decided by types alone, so once for a compiled program."""
+    """Whether these silos' gradients can be fused: decided by types alone."""
     dtype = str(silos.X.dtype)
     suits = silos.loss.name in SLOPES and silos.y.dtype == jnp.float64 and dtype in DTYPES
     return suits and jax.default_backend() == "cpu" and _is_ready(dtype)
+
+
+def pays(numbers: int) -> bool:
+    """Whether all agents' gradients, of so many numbers together, are rather a fused pass for each than one product.
+
+    While they fit into a processor's cache as float64, a product is faster; beyond, it waits for memory, twice.
+    """
+    return numbers >= MANY
 
 
 @cache

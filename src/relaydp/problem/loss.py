@@ -21,6 +21,20 @@ from jaxtyping import Array, Float
 Labels = Literal["number", "two classes", "classes"]
 
 
+@jax.custom_jvp
+def softplus(a: Float[Array, " *any"]) -> Float[Array, " *any"]:
+    """log(1 + e^a), on a CPU faster than by jnp.logaddexp.
+
+    Its derivative is stated: attacks differentiate losses twice, and kinks that cancel have none at 0.
+    """
+    return jnp.maximum(a, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(a)))
+
+
+@softplus.defjvp
+def _softplus_slope(at: tuple[Array], along: tuple[Array]) -> tuple[Array, Array]:
+    return softplus(at[0]), jax.nn.sigmoid(at[0]) * along[0]
+
+
 @dataclass(frozen=True)
 class LinearLoss:
     """phi(z, b) and dphi/dz for a batch: scores (records, outputs), labels (records,)."""
@@ -38,7 +52,7 @@ class LinearLoss:
             return jax.nn.logsumexp(scores, axis=1) - picked
         z = scores[:, 0]
         if self.name == "logistic":
-            return jnp.logaddexp(0.0, -y * z)
+            return softplus(-y * z)
         distance = jnp.abs(z - y)
         inner = jnp.minimum(distance, self.threshold)
         # the parabola inside the threshold; outside, the line that continues it. With threshold inf: least squares.

@@ -23,6 +23,7 @@ from relaydp.data import Records
 from relaydp.errors import InputError, PrivacyError
 from relaydp.problem import fused
 from relaydp.problem.bounds import Facts, Scaling, scale_records
+from relaydp.problem.digits import LONGEST
 from relaydp.problem.loss import LEAST_SQUARES, CustomLoss, Loss
 from relaydp.problem.partition import Split
 from relaydp.problem.silos import Gram, Silos, scores
@@ -167,29 +168,54 @@ class Problem:
             return self.silos
         return jax.jit(Silos.dense)(self.silos)
 
+    @property
+    def _suits_an_accelerator(self) -> bool:
+        """Whether compact records are all on one scale from 0, as pixels are, and may be kept both ways round."""
+        silos, offset, scale = self.silos, self._scaled.offset, self._scaled.scale
+        suits = silos.loss.name in fused.SLOPES and silos.X.dtype.itemsize < 8
+        fits = self.agents * silos.rows <= 2 * silos.X.shape[0] and silos.X.size * 8 <= DENSE_BYTES
+        return suits and fits and not offset.any() and bool((scale == scale[0]).all())
+
     @cached_property
     def _turned_silos(self) -> Silos | None:
         """For one run at a time on an accelerator: compact records, both ways round. None where that does not pay."""
-        silos = self.silos
-        offset, scale = self._scaled.offset, self._scaled.scale
-        suits = silos.loss.name in fused.SLOPES and silos.X.dtype.itemsize < 8
-        suits = suits and not offset.any() and bool((scale == scale[0]).all())  # pixels are like that
-        fits = self.agents * silos.rows <= 2 * silos.X.shape[0] and silos.X.size * 8 <= DENSE_BYTES
-        if jax.default_backend() == "cpu" or not (suits and fits):
+        if jax.default_backend() == "cpu" or not self._suits_an_accelerator:
             return None
-        return jax.jit(Silos.with_turned)(silos)
+        return jax.jit(Silos.with_turned)(self.silos)
 
-    def silos_for(self, activations: int, clipped: bool, batched: bool = False) -> Silos:
-        """The silos for a run in which every agent acts so many times: compact where the fused pass reads them one run
-        at a time, and with the Gram form where that saves reading more than it takes to make.
+    @cached_property
+    def _byte_silos(self) -> Silos | None:
+        """For a batch along one route on a GPU: byte records for its integer units. None where that does not pay."""
+        silos = self.silos
+        short = max(silos.X.shape[1], silos.rows) <= LONGEST
+        if jax.default_backend() != "gpu" or silos.X.dtype != np.uint8 or not (short and self._suits_an_accelerator):
+            return None
+        return jax.jit(Silos.with_bytes)(silos)
+
+    def silos_for(
+        self,
+        activations: int,
+        clipped: bool,
+        batched: bool = False,
+        one_route: bool = False,
+        rounds: bool = False,
+        sizes: np.ndarray | None = None,
+    ) -> Silos:
+        """The silos for a run in which every agent acts so many times: compact where a fused pass reads them one run at
+        a time, and with the Gram form where that saves reading more than it takes to make.
+
+        `batched` runs share each read of the records; with `one_route` they ask the same agent at a time, in `rounds`
+        all agents. `sizes` are all agents' where this problem has one agent's records only: what is decided by them is
+        then decided as in a simulation of all.
         """
+        sizes = self.split.sizes if sizes is None else sizes
         if batched:
-            silos = self.working_silos
-        elif fused.serves(self.silos):
-            silos = self.silos
+            silos = (self._byte_silos if one_route and not rounds else None) or self.working_silos
+        elif (not rounds or fused.pays(int(sizes.sum()) * self.data.features)) and fused.serves(self.silos):
+            silos = replace(self.silos, by_passes=True)
         else:
-            silos = self._turned_silos or self.working_silos
-        m, q = self.split.sizes.mean(), self.dim
+            silos = (None if rounds else self._turned_silos) or self.working_silos
+        m, q = sizes.mean(), self.dim
         saves = self.loss is LEAST_SQUARES and activations * (m - q) > m * q / PRODUCT_SPEED
         return replace(silos, gram=self._gram) if saves and not clipped else silos
 

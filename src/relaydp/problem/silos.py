@@ -7,15 +7,16 @@ Records stay in the dtype they came in (uint8 pixels are bytes) and become featu
 
     feature = (X - offset) * scale * shrink          offset, scale: from public ranges; shrink_j: to the record norm
 
-or once, up front, by `dense()`, where the float64 copy fits in memory. One agent's gradient is a fused pass over its
-records where `fused` serves them, two sums along rows where an accelerator has them both ways round, and two matrix
-products elsewhere and for batches.
+or once, up front, by `dense()`, where the float64 copy fits in memory. A gradient is a fused pass over an agent's
+records where that pays (`fused`), two sums along rows where an accelerator has them both ways round, and two matrix
+products elsewhere and for batches; of a GPU's integer units (`digits`) where all runs of a batch ask the same agent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,7 @@ from jaxtyping import Array, Float, Int
 
 from relaydp.privacy.mechanism import clip_factor
 from relaydp.problem import fused
+from relaydp.problem.digits import Bytes, make_bytes, product
 from relaydp.problem.loss import CustomLoss, LinearLoss, Loss
 
 
@@ -51,8 +53,10 @@ class Silos:
     rows: int = field(metadata={"static": True})  # the largest agent's number of records
     intercept: bool = field(metadata={"static": True})
     is_dense: bool = field(default=False, metadata={"static": True})
+    by_passes: bool = field(default=False, metadata={"static": True})  # gradients are fused passes over the records
     gram: Gram | None = None  # for gradients that are not clipped
     turned: Array | None = None  # (agents, features, rows): every agent's slice of X, features first
+    bytes: Bytes | None = None  # the same records for a batch of points and a GPU's integer units
 
     def dense(self) -> Silos:
         """The same silos with features in float64: faster to use, eight times the bytes of pixels."""
@@ -67,6 +71,11 @@ class Silos:
         """
         turned = jax.vmap(lambda start: jax.lax.dynamic_slice_in_dim(self.X, start, self.rows).T)(self.start)
         return replace(self, turned=turned, shrink=self.shrink * self.scale[0], scale=jnp.ones_like(self.scale))
+
+    def with_bytes(self) -> Silos:
+        """The same silos with byte records for `_digit_gradients`; under the same conditions as `with_turned`."""
+        bytes_ = make_bytes(self.X, self.start, self.rows)
+        return replace(self, bytes=bytes_, shrink=self.shrink * self.scale[0], scale=jnp.ones_like(self.scale))
 
     def _features(self, X: Array, shrink: Array) -> Array:
         if self.is_dense:
@@ -99,10 +108,12 @@ class Silos:
         """
         if clip is None and self.gram is not None:
             return self.gram.hessian[i] @ x - self.gram.moment[i]
-        if fused.serves(self):
+        if self.by_passes:
             return _fused_gradient(self, i, x, clip)
         if self.turned is not None:
             return self._reduced_gradient(i, x, clip)
+        if self.bytes is not None:
+            return _shared_gradient(self, i, x, clip)
         return self.plain_gradient(i, x, clip)
 
     def plain_gradient(
@@ -132,10 +143,35 @@ class Silos:
         grad = jnp.sum(self.turned[i].astype(x.dtype) * (pull * shrink)[None, :], axis=1)
         return jnp.append(grad, jnp.sum(pull)) if self.intercept else grad
 
+    def _digit_gradients(
+        self, i: Int[Array, ""], xs: Float[Array, "runs dim"], clip: Float[Array, ""] | None
+    ) -> Float[Array, "runs dim"]:
+        """`gradient` of one agent at many points, as two products of bytes (`digits`)."""
+        assert isinstance(self.loss, LinearLoss) and self.bytes is not None
+        X, y, norm, shrink, weight = self._slices(i)
+        q, loss = X.shape[1], self.loss
+        z = shrink[None, :] * product(xs[:, :q], self.bytes.by_record[i])[:, : self.rows]
+        z = z + xs[:, q:] if self.intercept else z
+        slope = jax.vmap(lambda row: loss.slopes(row[:, None], y)[:, 0])(z)
+        weight = weight[None, :]
+        if clip is not None:
+            weight = weight * clip_factor(norm[None, :] * jnp.abs(slope), clip)
+        pull = weight * slope
+        grad = product(pull * shrink[None, :], self.bytes.by_feature[i])[:, :q]
+        return jnp.concatenate([grad, jnp.sum(pull, axis=1, keepdims=True)], axis=1) if self.intercept else grad
+
     def gradients(self, xs: Float[Array, "agents dim"], clip: Float[Array, ""] | None) -> Float[Array, "agents dim"]:
-        """Every agent's `gradient` at its own point, in one pass: matrix work for all agents together."""
+        """Every agent's `gradient` at its own point."""
         if clip is None and self.gram is not None:
             return jnp.einsum("ijk,ik->ij", self.gram.hessian, xs) - self.gram.moment
+        if self.by_passes:
+            return _fused_gradients(self, xs, clip)
+        return self.plain_gradients(xs, clip)
+
+    def plain_gradients(
+        self, xs: Float[Array, "agents dim"], clip: Float[Array, ""] | None
+    ) -> Float[Array, "agents dim"]:
+        """`gradients` by XLA alone, in one pass: matrix work for all agents together."""
         agents = self.size.shape[0]
 
         def each(column: Array) -> Array:
@@ -184,13 +220,39 @@ def _fused_gradient(silos: Silos, i: Array, x: Array, clip: Array | None) -> Arr
     return fused.gradient(silos, i, x, clip)
 
 
+@custom_vmap
+def _fused_gradients(silos: Silos, xs: Array, clip: Array | None) -> Array:
+    agents = jnp.arange(silos.size.shape[0], dtype=jnp.int32)
+    return jax.lax.map(lambda asked: fused.gradient(silos, asked[0], asked[1], clip), (agents, xs))
+
+
+@custom_vmap
+def _shared_gradient(silos: Silos, i: Array, x: Array, clip: Array | None) -> Array:
+    return silos.plain_gradient(i, x, clip)
+
+
+# a batch shares each read of the records as matrix products do, not as so many fused passes
 @_fused_gradient.def_vmap
-def _batch_of_gradients(
-    size: int, batched: tuple, silos: Silos, i: Array, x: Array, clip: Array | None
-) -> tuple[Array, bool]:
-    # a batch shares each read of the records as matrix products do, not as so many fused passes
+def _by_products(size: int, batched: tuple, *asked: Any) -> tuple[Array, bool]:
+    return _batch(Silos.plain_gradient, size, batched, asked)
+
+
+@_fused_gradients.def_vmap
+def _all_by_products(size: int, batched: tuple, *asked: Any) -> tuple[Array, bool]:
+    return _batch(Silos.plain_gradients, size, batched, asked)
+
+
+def _batch(function: Callable[..., Array], size: int, batched: tuple, asked: tuple) -> tuple[Array, bool]:
     axes = jax.tree.map(lambda has_axis: 0 if has_axis else None, tuple(batched))
-    return jax.vmap(Silos.plain_gradient, in_axes=axes, axis_size=size)(silos, i, x, clip), True
+    return jax.vmap(function, in_axes=axes, axis_size=size)(*asked), True
+
+
+@_shared_gradient.def_vmap
+def _by_digits(size: int, batched: tuple, silos: Silos, i: Array, x: Array, clip: Array | None) -> tuple[Array, bool]:
+    own_records, own_agent, own_point, own_clip = batched
+    if own_point and not any(jax.tree.leaves((own_records, own_agent, own_clip))):
+        return silos._digit_gradients(i, x, clip), True
+    return _by_products(size, batched, silos, i, x, clip)
 
 
 def _weighted_sum(weight: Array, losses: Array) -> Float[Array, ""]:

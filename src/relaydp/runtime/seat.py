@@ -22,9 +22,7 @@ from jaxtyping import Array
 from relaydp.engine.plan import Plan
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph
-from relaydp.problem import Problem, Silos, fused
-from relaydp.problem.loss import LEAST_SQUARES
-from relaydp.problem.problem import PRODUCT_SPEED
+from relaydp.problem import Problem, Silos
 from relaydp.runtime import desk as compiled
 from relaydp.runtime.desk import Rows, desk_for, on_network
 
@@ -87,18 +85,11 @@ class Seat:
 
     def _records(self, problem: Problem) -> tuple[Silos, int]:
         """The records in the simulator's form, and how many intercepts it joins to the rest of a gradient."""
-        # rounds do not ask for a fused pass, which would load Numba
-        silos = problem.silos_for(self.plan.activations, clipped=True) if self._relays else problem.working_silos
-        if self._clip is None and self._gram_saves(problem):
-            return replace(silos, gram=problem._gram), 0
-        if self._relays and fused.serves(silos):
+        sizes, clipped = self.plan.facts.sizes, self._clip is not None
+        silos = problem.silos_for(self.plan.activations, clipped, rounds=not self._relays, sizes=sizes)
+        if silos.by_passes or silos.gram is not None:
             return silos, 0
-        return _padded(silos, int(self.plan.facts.sizes.max())), problem.terms.free
-
-    def _gram_saves(self, problem: Problem) -> bool:
-        """As `Problem.silos_for` decides for everybody's records together."""
-        m, q = self.plan.facts.sizes.mean(), problem.dim
-        return problem.loss is LEAST_SQUARES and self.plan.activations * (m - q) > m * q / PRODUCT_SPEED
+        return _padded(silos, int(sizes.max())), problem.terms.free
 
     # -- a relay
 
