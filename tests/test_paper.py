@@ -202,6 +202,7 @@ def test_real_experiments_end_to_end_in_two_processes(tmp_path):
 def test_xla_is_told_what_suits_a_gpu_where_there_is_one(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "GPU", str(tmp_path / "none"))
     assert "XLA_FLAGS" not in runner._shared_out(2)
+    assert runner._shared_out(10**6)["NPROC"] == "1"
     monkeypatch.setattr(runner, "GPU", str(tmp_path))
     assert runner._shared_out(2)["XLA_FLAGS"].split() == list(runner.GPU_FLAGS)
 

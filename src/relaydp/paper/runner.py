@@ -108,8 +108,11 @@ def _shared_out(jobs: int) -> dict[str, str]:
     """What processes side by side are told: one accelerator serves them all, and each has its share of the cores."""
     cores = str(max(1, (os.cpu_count() or 1) // jobs))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    flags = {"XLA_FLAGS": " ".join(GPU_FLAGS)} if os.path.exists(GPU) else {}
-    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **dict.fromkeys(names, cores), **flags}
+    if os.path.exists(GPU):
+        more = {"XLA_FLAGS": " ".join(GPU_FLAGS)}
+    else:  # XLA's threads: with more of them than cores, each waits for another that is not running
+        more = {"NPROC": cores}
+    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **dict.fromkeys(names, cores), **more}
 
 
 def _lot(home: Path, cells: list[tuple[str, Cell]]) -> int:
