@@ -51,7 +51,7 @@ def test_sums_along_rows_give_the_gradient(accelerator, loss, stored, intercept,
 @pytest.mark.parametrize("loss", LOSSES)
 def test_bytes_give_a_batch_its_gradients(accelerator, loss, intercept, clip):
     problem = draw_problem(loss, "bytes", intercept, SIZES, FEATURES)
-    silos = problem.silos_for(5, clipped=True, batched=True, one_route=True)
+    silos = problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS)
     assert silos.bytes is not None and silos.bytes.by_record.dtype == jnp.int8
     xs = jnp.stack([draw_x(problem) * size for size in (1.0, 0.0, 1e-9, 30.0)])
     batch = jax.jit(jax.vmap(Silos.gradient, in_axes=(None, None, 0, None)))
@@ -66,7 +66,7 @@ def test_a_batch_along_many_routes_takes_products(accelerator):
     """Asked all the same, bytes answer runs at different agents, and one run alone, by products of features."""
     problem = draw_problem("logistic", "bytes", True, SIZES, FEATURES)
     assert problem.silos_for(5, clipped=True, batched=True).bytes is None
-    silos, x = problem.silos_for(5, clipped=True, batched=True, one_route=True), draw_x(problem)
+    silos, x = problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS), draw_x(problem)
     agents = jnp.arange(len(SIZES))
     rows = jax.jit(jax.vmap(Silos.gradient, in_axes=(None, 0, None, None)))(silos, agents, x, 0.3)
     for agent, row in enumerate(rows):
@@ -77,7 +77,7 @@ def test_a_batch_along_many_routes_takes_products(accelerator):
 @pytest.mark.parametrize("stored", ["shifted bytes", "single", "double", "dense"])
 def test_records_that_are_no_plain_bytes_have_no_digits(accelerator, stored):
     problem = draw_problem("logistic", stored, False, SIZES, FEATURES)
-    assert problem.silos_for(5, clipped=True, batched=True, one_route=True) is problem.working_silos
+    assert problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS) is problem.working_silos
 
 
 @pytest.mark.parametrize("stored", ["shifted bytes", "double", "dense"])
@@ -98,7 +98,7 @@ def test_one_large_agent_among_many_small_ones_is_not_padded_to_its_size(acceler
 def test_a_processor_keeps_its_records_once():
     problem = draw_problem("logistic", "bytes", False, SIZES, FEATURES)
     assert problem.silos_for(5, clipped=True).turned is None
-    assert problem.silos_for(5, clipped=True, batched=True, one_route=True).bytes is None
+    assert problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS).bytes is None
 
 
 @pytest.mark.parametrize(

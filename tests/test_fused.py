@@ -1,9 +1,11 @@
 """One fused pass over the records gives what two matrix products give, keeps its promise when clipped, and steps aside
 where it cannot serve."""
 
+import hashlib
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -90,7 +92,7 @@ def intercept(request):
 
 
 def test_the_exponential_is_right_to_the_last_bits_and_keeps_nan():
-    from relaydp.problem.kernel import LARGEST, exponential
+    from relaydp.problem.machine import LARGEST, exponential
 
     ends = np.linspace(-LARGEST, LARGEST, 20_001)
     near = np.concatenate([np.linspace(-2.0, 2.0, 20_001), [0.0, -0.0, 5e-324, 1e-17]])
@@ -187,22 +189,24 @@ def test_in_a_scan_with_a_condition():
     assert_same(hops(silos.gradient), hops(silos.plain_gradient))
 
 
-def calls_out(function: Callable[..., Any], *args: Any) -> bool:
-    return fused.TARGET in jax.jit(function).lower(*args).as_text()
+def calls_out(function: Callable[..., Any], *args: Any, target: str = fused.ONE) -> bool:
+    return f"@{target}(" in jax.jit(function).lower(*args).as_text()
 
 
+@pytest.mark.parametrize("many", [2, 9], ids="{} runs".format)
 @pytest.mark.parametrize("axes", [(None, 0), (0, None), (0, 0)], ids=["points", "agents", "both"])
-def test_a_batch_is_matrix_products(axes):
+def test_a_batch_is_matrix_products_or_one_pass(axes, many):
     problem = draw_problem("huber", "bytes", False, SIZES, FEATURES)
     silos, x = problem.silos_for(5, clipped=True), draw_x(problem)
-    i = jnp.asarray(1) if axes[0] is None else jnp.asarray([2, 0])
-    xs = x if axes[1] is None else jnp.stack([x, -2.0 * x])
+    i = jnp.asarray(1) if axes[0] is None else jnp.arange(many) % 3
+    xs = x if axes[1] is None else jnp.stack([x * (k - 2.0) for k in range(many)])
 
     def batch(gradient):
         return jax.vmap(lambda i, x: gradient(i, x, 0.3), in_axes=axes)
 
     assert calls_out(lambda x: silos.gradient(jnp.asarray(1), x, None), x)
     assert not calls_out(batch(silos.gradient), i, xs)
+    assert calls_out(batch(silos.gradient), i, xs, target=fused.AT_MANY) == (many == 9 and axes == (None, 0))
     assert_same(batch(silos.gradient)(i, xs), batch(silos.plain_gradient)(i, xs))
 
 
@@ -220,10 +224,12 @@ def test_in_rounds_over_many_records_each_agent_takes_a_pass(monkeypatch, loss, 
     assert calls_out(lambda xs: silos.gradients(xs, clip), xs)
     for agent, row in enumerate(jax.jit(Silos.gradients)(silos, xs, clip)):
         assert_same(row, by_hand(problem, agent, xs[agent], clip))
-    many = jnp.stack([xs, -xs])
+    few, many = jnp.stack([xs, -xs]), jnp.stack([xs, -xs, *[xs / k for k in range(1, 8)]])
     batch = jax.vmap(lambda xs: silos.gradients(xs, clip))
-    assert not calls_out(batch, many), "a batch of runs takes products"
-    assert_same(jax.jit(batch)(many)[1], jax.jit(Silos.plain_gradients)(silos, -xs, clip))
+    assert not calls_out(batch, few) and not calls_out(batch, few, target=fused.AT_MANY)
+    assert calls_out(batch, many, target=fused.AT_MANY)
+    for runs in (few, many):
+        assert_same(jax.jit(batch)(runs)[1], jax.jit(Silos.plain_gradients)(silos, -xs, clip))
 
 
 @pytest.mark.parametrize("algorithm", ["nids", "d-admm", "dgd"])
@@ -233,6 +239,91 @@ def test_rounds_of_passes_are_the_rounds_of_products(monkeypatch, algorithm):
     monkeypatch.setattr(fused, "MANY", 1)
     by_passes = rd.solve(problem, rd.ring(3), algorithm=algorithm, activations=9, steps="paper")
     assert_same(by_passes.x, by_products.x, 1e-12)
+
+
+# ---------------------------------------------------------------- many points at once
+
+
+def many_points(problem: rd.Problem, points: int) -> jax.Array:
+    return jnp.stack([draw_x(problem, seed) * (0.1 + seed / points) for seed in range(points)])
+
+
+@pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
+def test_a_pass_for_many_points_is_each_of_theirs(loss, stored, intercept, clip):
+    problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)
+    xs = many_points(problem, 19)  # a panel, and a few of the next
+    for agent in range(len(SIZES)):
+        found = fused.gradient(problem.silos, jnp.asarray(agent), xs, clip)
+        for row, x in zip(found, xs, strict=True):
+            assert_same(row, by_hand(problem, agent, x, clip))
+
+
+@given(
+    st.sampled_from(sorted(STORED)),
+    st.sampled_from([2, 5, 6, 7, 13, 150]),
+    st.sampled_from([1, 7, 8, 9, 17]),
+    st.sampled_from([1, 15, 16, 33]),
+    st.floats(0.0, 1.0),
+    st.integers(0, 9),
+)
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_any_shape_and_any_number_of_zeros(stored, m, features, points, zeros, seed):
+    problem = draw_problem("least-squares", stored, True, [m], features, seed)
+    X = problem.data.X * (np.random.default_rng(seed).random(problem.data.X.shape) >= zeros).astype(
+        problem.data.X.dtype
+    )
+    problem = rd.least_squares(rd.Records(X, problem.data.y), [m], intercept=True, **STORED[stored][1])
+    xs = many_points(problem, points)
+    for row, x in zip(fused.gradient(problem.silos, jnp.asarray(0), xs, 0.5), xs, strict=True):
+        assert_same(row, by_hand(problem, 0, x, 0.5))
+
+
+@pytest.mark.parametrize("features, points", [(97, 70), (2100, 40)], ids=["panels together", "panels apart"])
+def test_panels_on_many_threads_agree_and_repeat_to_the_last_bit(features, points):
+    problem = draw_problem("logistic", "bytes", True, [701, 299], features)
+    xs, clip = many_points(problem, points) / 30.0, jnp.asarray(0.5)
+    call = jax.jit(lambda silos, xs: fused.gradient(silos, jnp.asarray(0), xs, clip))
+    first = call(problem.silos, xs)
+    for k in (0, 16, points - 1):
+        assert_same(first[k], by_hand(problem, 0, xs[k], 0.5))
+    for _ in range(20):
+        np.testing.assert_array_equal(call(problem.silos, xs), first)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_a_point_that_is_not_finite_spoils_itself_alone(loss, odd):
+    problem = draw_problem(loss, "single", False, SIZES, FEATURES)
+    xs = many_points(problem, 9)
+    spoilt = fused.gradient(problem.silos, jnp.asarray(0), xs.at[4, 2].set(odd), None)
+    assert not np.isfinite(spoilt[4]).all() or loss != "least-squares"
+    for k in (3, 5):
+        assert_same(spoilt[k], by_hand(problem, 0, xs[k], None))
+
+
+@pytest.mark.parametrize("algorithm", ["recal", "nids", "d-admm", "rw-admm", "huang-ring"])
+def test_a_sweep_by_panels_is_the_sweep_by_products(monkeypatch, algorithm):
+    problem = replace(draw_problem("logistic", "bytes", False, [40, 30, 30], FEATURES), l2=0.1)
+    options = dict(algorithm=algorithm, seeds=range(9), activations=7, walk="cyclic", steps="paper", reference=False)
+    by_products = rd.sweep(problem, rd.ring(3), **options)
+    assert not problem.silos_for(7, False, batched=True, shared=9).by_passes
+    monkeypatch.setattr(fused, "SOME", 1)
+    silos = problem.silos_for(7, False, batched=True, shared=9)
+    assert silos.by_passes and silos.X.dtype == np.uint8
+    assert_same(rd.sweep(problem, rd.ring(3), **options).x, by_products.x, 1e-12)
+
+
+def test_panels_are_for_neither_few_points_nor_a_crowd_over_wide_records():
+    assert fused.pays_at_many(64, 2**22, 3072) and fused.pays_at_many(1024, 2**22, 784)
+    assert not fused.pays_at_many(1024, 2**22, 3072)
+    assert not fused.pays_at_many(7, 2**22, 784) and not fused.pays_at_many(64, 2**19, 22)
+
+
+@pytest.mark.parametrize("name", ["kernel", "panels"])
+def test_kept_machine_code_is_of_the_present_machine(name):
+    """Numba keeps it until the kernel's own file changes, and does not see that `machine` has."""
+    folder = Path(fused.__file__).parent
+    digest = hashlib.sha256((folder / "machine.py").read_bytes()).hexdigest()[:12]
+    assert f'DIGEST = "{digest}"' in (folder / f"{name}.py").read_text(), f"{name}.py should say {digest}"
 
 
 # ---------------------------------------------------------------- where it does not serve

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import relaydp as rd
 from relaydp.engine import door, inner
-from relaydp.engine.inner import MEMORY, _fit, find_minimiser
+from relaydp.engine.inner import MEMORY, _fit, _products, find_minimiser
 from relaydp.prox.functions import soft_threshold
 
 
@@ -64,7 +64,7 @@ def counted(monkeypatch, condition, dim, forgetful):
     """Passes over a quadratic of this condition, with what Anderson's rule advises or with advice that leads astray."""
     if forgetful:
         bad = jnp.asarray(-50.0)
-        monkeypatch.setattr(inner, "_fit", lambda differences, target: [bad] * len(differences))
+        monkeypatch.setattr(inner, "_fit", lambda inner, right: [bad] * len(right))
     H, b = quadratics(1, dim, condition, seed=3)
     passes = []
 
@@ -119,8 +119,26 @@ def test_weights_fit_as_least_squares_do(seed, known, repeated):
     differences[known:] = 0.0
     if repeated and known > 1:
         differences[known - 1] = differences[0]
-    weights = np.stack(_fit(jnp.asarray(differences), jnp.asarray(target)))
+    products = np.einsum("kij,lij->kli", differences, differences), np.einsum("kij,ij->ki", differences, target)
+    weights = np.stack(_fit(*map(jnp.asarray, products)))
     for row in range(2):
         ours = target[row] - weights[:, row] @ differences[:, row]
         best = np.linalg.lstsq(differences[:, row].T, target[row], rcond=None)[0]
         np.testing.assert_allclose(ours, target[row] - best @ differences[:, row], atol=1e-6)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12))
+def test_products_are_of_what_has_not_been_forgotten(seed, kept):
+    """Two rows, which keep and forget on their own."""
+    rng = np.random.default_rng(seed)
+    residuals, there = np.zeros((MEMORY, 2, 4)), np.zeros((MEMORY, 2), bool)
+    inner = jnp.zeros((MEMORY, MEMORY, 2))
+    for number, both in enumerate(kept):
+        at = number % MEMORY
+        residuals[at] = newest = rng.normal(size=(2, 4))
+        there[at] = True
+        there &= np.array(both)
+        inner = _products(inner, jnp.asarray(residuals), jnp.asarray(newest), jnp.asarray(at), jnp.asarray(both))
+        real = residuals * there[..., None]
+        np.testing.assert_allclose(inner, np.einsum("kij,lij->kli", real, real), atol=1e-12)

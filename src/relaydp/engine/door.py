@@ -93,6 +93,13 @@ def open_door(
     ) -> Float[Array, "agents dim"]:
         return privatise(silos.gradients(ys, clip), scales[:, None], key) + jax.vmap(terms.ridge_gradient)(ys)
 
+    def search(i: Array, p: Array, kappa: Array, v: Array, with_r: bool) -> Array:
+        def slope(x: Array) -> Array:
+            return silos.gradient(i, x, None) + terms.ridge_gradient(x) + p + kappa * (x - v)
+
+        L = _open(exact).smoothness[i]
+        return find_minimiser(slope, terms.prox if with_r else None, v, L + kappa, ridge + kappa, _dear(silos))
+
     def argmin(
         i: Int[Array, ""],
         p: Float[Array, " dim"],
@@ -102,16 +109,9 @@ def open_door(
         scale: Float[Array, ""],
         key: PRNGKeyArray,
     ) -> Float[Array, " dim"]:
-        smoothness, spectra = _open(exact)
+        spectra = _open(exact).spectra
         p = p + perturbation(p.shape, scale, key) if variant == OBJECTIVE else p
-        if spectra is not None:
-            return spectra.solve(i, p, kappa, v)
-        L = smoothness[i]
-
-        def slope(x: Array) -> Array:
-            return silos.gradient(i, x, None) + terms.ridge_gradient(x) + p + kappa * (x - v)
-
-        return find_minimiser(slope, terms.prox if with_r else None, v, L + kappa, ridge + kappa, _dear(silos))
+        return search(i, p, kappa, v, with_r) if spectra is None else spectra.solve(i, p, kappa, v)
 
     def argmins(
         p: Float[Array, "agents dim"],
@@ -125,6 +125,10 @@ def open_door(
         p = p + perturbation(p.shape, scales, key) if variant == OBJECTIVE else p
         if spectra is not None:
             return spectra.solve(slice(None), p, kappa, v)
+
+        if silos.by_passes:  # each agent's search takes the passes that it needs, and stays in cache
+            each = jnp.arange(agents, dtype=jnp.int32)
+            return jax.lax.map(lambda i: search(i, p[i], kappa[i], v[i], with_r), each)
 
         def slope(xs: Array) -> Array:
             own = jax.vmap(terms.ridge_gradient)(xs)

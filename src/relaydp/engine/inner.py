@@ -50,7 +50,8 @@ class _Search(NamedTuple):
     size: Float[Array, "*rows"]  # |f|
     plain: Bool[Array, "*rows"]  # whether x is a plain step
     images: Float[Array, "memory *rows dim"]  # dT
-    residuals: Float[Array, "memory *rows dim"]  # df; 0 where there is none
+    residuals: Float[Array, "memory *rows dim"]  # df
+    inner: Float[Array, "memory memory *rows"]  # products of the df; 0 where one is not there, or is forgotten
     far: Float[Array, "*rows"]  # the largest entry of f, against the largest of all T
     done: Bool[Array, "*rows"]  # at rounding, and left alone from then on
     passes: Int[Array, ""]
@@ -86,12 +87,12 @@ def find_minimiser(
         at = jnp.mod(was.passes, MEMORY)
 
         def remember(differences: Array, new: Array, old: Array) -> Array:
-            forgotten = jnp.where(kept[None], differences, 0.0)
-            return jax.lax.dynamic_update_index_in_dim(forgotten, jnp.where(kept, new - old, 0.0), at, 0)
+            return jax.lax.dynamic_update_index_in_dim(differences, new - old, at, 0)
 
         images = remember(was.images, image, was.image)
         residuals = remember(was.residuals, residual, was.residual)
-        weights = _fit(residuals, residual)
+        inner = _products(was.inner, residuals, residual - was.residual, at, kept[..., 0])
+        weights = _fit(inner, jnp.sum(residuals * residual[None], axis=-1))
         ahead = image - sum(weight[..., None] * images[k] for k, weight in enumerate(weights))  # (2)
         return _Search(
             x=jnp.where(kept, ahead, was.image),
@@ -101,6 +102,7 @@ def find_minimiser(
             plain=~kept[..., 0],
             images=images,
             residuals=residuals,
+            inner=inner,
             far=jnp.where(was.done, was.far, far),
             done=was.done | (far <= TOLERANCE) | stuck,
             passes=was.passes + 1,
@@ -112,7 +114,8 @@ def find_minimiser(
     size = jnp.sqrt(jnp.sum(residual * residual, axis=-1))
     every = jnp.ones(size.shape, bool)
     far, passes = jnp.full(size.shape, jnp.inf), jnp.ones((), jnp.int32)
-    first = _Search(image, image, residual, size, every, nothing, nothing, far, ~every, passes)
+    inner = jnp.zeros((MEMORY, MEMORY, *size.shape), start.dtype)
+    first = _Search(image, image, residual, size, every, nothing, nothing, inner, far, ~every, passes)
     last = jax.lax.while_loop(lambda now: ~jnp.all(now.done) & (now.passes < PATIENCE), body, first)
     return _with_momentum(step, last.image, root, jnp.max(last.far))
 
@@ -134,24 +137,32 @@ def _with_momentum(step: Callable[[Array], Array], start: Array, root: Array, fa
     return jax.lax.while_loop(going, body, (start, start, far, jnp.zeros((), jnp.int32)))[0]
 
 
+def _products(inner: Array, residuals: Array, newest: Array, at: Array, kept: Array) -> Array:
+    """`inner` with the newest difference at its place; without any, where the point was not kept."""
+    places = jnp.arange(MEMORY, dtype=at.dtype).reshape(-1, *[1] * kept.ndim)
+    there = jnp.diagonal(inner).transpose(-1, *range(kept.ndim)) > 0.0  # what was forgotten stays so
+    row = jnp.where(there | (places == at), jnp.sum(residuals * newest[None], axis=-1), 0.0)
+    entered = jnp.where(places[:, None] == at, row[None], jnp.where(places[None] == at, row[:, None], inner))
+    return jnp.where(kept, entered, 0.0)
+
+
 def _fit(
-    differences: Float[Array, "memory *rows dim"], target: Float[Array, "*rows dim"]
+    inner: Float[Array, "memory memory *rows"], right: Float[Array, " memory *rows"]
 ) -> list[Float[Array, "*rows"]]:
-    """a minimising || target - sum_k a_k differences_k ||, for every row, by LDL' of the normal equations.
+    """a minimising || f - sum_k a_k df_k || for every row, from the products of all df with each other and with f, by
+    LDL' of the normal equations; 0 for a difference whose products are.
 
     Written out, since a batch of 5 x 5 systems is no work and a library call is a launch. Normal equations lose half
     the digits of a, and a is only a guess.
     """
-    many = range(len(differences))
-    right = [jnp.sum(difference * target, axis=-1) for difference in differences]
+    many = range(MEMORY)
     lower: list[list[Array]] = []  # L D
     inverse: list[Array] = []  # of D, and 0 for a difference to be left out: one that is 0, or that others imply
     for i in many:
         row: list[Array] = []
         for k in range(i):
-            inner = jnp.sum(differences[i] * differences[k], axis=-1)
-            row.append(inner - sum(row[j] * lower[k][j] * inverse[j] for j in range(k)))
-        square = jnp.sum(differences[i] ** 2, axis=-1)
+            row.append(inner[i, k] - sum(row[j] * lower[k][j] * inverse[j] for j in range(k)))
+        square = inner[i, i]
         pivot = square - sum(row[j] ** 2 * inverse[j] for j in range(i))
         told = pivot > SINGULAR * square
         inverse.append(jnp.where(told, 1.0 / jnp.where(told, pivot, 1.0), 0.0))
@@ -160,5 +171,5 @@ def _fit(
     for i in many:
         found.append(right[i] - sum(lower[i][k] * inverse[k] * found[k] for k in range(i)))
     for i in reversed(many):
-        found[i] = inverse[i] * (found[i] - sum(lower[k][i] * found[k] for k in range(i + 1, len(differences))))
+        found[i] = inverse[i] * (found[i] - sum(lower[k][i] * found[k] for k in range(i + 1, MEMORY)))
     return found

@@ -53,12 +53,12 @@ class World(NamedTuple):
         return open_door(silos, terms, clip, network, variant, batched, exact)
 
 
-def world_of(problem: Problem, graph: Graph, plan: Plan, batched: bool = False, one_route: bool = False) -> World:
-    """`batched`: for many runs that share each read of the records; `one_route`: each hop's of one agent."""
+def world_of(problem: Problem, graph: Graph, plan: Plan, batched: bool = False, shared: int = 1) -> World:
+    """`batched`: for many runs that share each read of the records; so many of them ask the same agent at each hop."""
     needed = plan.algorithm.data == "argmin" and plan.mechanism != "gradient"
     rounds = plan.algorithm.kind == "rounds"
     return World(
-        silos=problem.silos_for(plan.activations, plan.clip is not None, batched, one_route, rounds),
+        silos=problem.silos_for(plan.activations, plan.clip is not None, batched, shared, rounds),
         terms=problem.terms,
         clip=None if plan.clip is None else jnp.asarray(plan.clip),
         network=network_of(graph, plan.algorithm.needs),

@@ -235,9 +235,9 @@ def run_plans(
     turns, axes = _batch(plans, chunks * chunk)
     one_route = axes.holder is None
     together = one_route or jax.default_backend() != "cpu"
-    large = one_route and len(plans) >= digits.RUNS  # a smaller one keeps the program that compiles sooner
-    world = world_of(problem, graph, first, together, large)
-    unroll = unrolled() if large else 1
+    shared = len(plans) if one_route else 1
+    world = world_of(problem, graph, first, together, shared)
+    unroll = unrolled() if shared >= digits.RUNS else 1  # a smaller one keeps the program that compiles sooner
     own = {id(plan): plan.steps for plan in plans}
     place = {name: k for k, name in enumerate(own)}
     which = np.array([place[id(plan)] for plan in plans])

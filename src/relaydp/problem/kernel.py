@@ -10,191 +10,68 @@ ROWS records at a time come from memory for z_j, up to BLOCK where they are shor
 Rows make up parts; whichever thread is free takes the next part, and every part has a sum of its own. How rows fall
 into parts, and in which order the parts are added, depends on the sizes alone: one core gives the same bits as many.
 
-Numba compiles this file when a run first needs it and keeps the machine code on disk; only `fused` imports it. XLA
-hands over the address of a call frame (xla/ffi/api/c_api.h), its thread pool that of a job; both are read as 64-bit
-words, laid out below.
+Only `fused` imports this, when a run first needs it. `machine` has what it is made with.
 """
 
 # pyright: reportCallIssue=false
 # (an intrinsic is called without the typing context that it is defined with)
 
-import ctypes
-import functools
-import math
+from numba import carray  # pyright: ignore[reportPrivateImportUsage]
 
-import numba
-from llvmlite import ir
-from llvmlite.binding import add_symbol
-from numba import carray, types  # pyright: ignore[reportPrivateImportUsage]
-from numba.extending import intrinsic
+from relaydp.problem.machine import (
+    CLIP,
+    DENSE,
+    F32,
+    F64,
+    HEAD,
+    HELPERS,
+    LABELS,
+    LOGISTIC,
+    LOSS,
+    NORM,
+    RECORDS,
+    SHARE,
+    SHRINK,
+    SIZE,
+    THRESHOLD,
+    U8,
+    WIDTH,
+    argument,
+    at,
+    byte,
+    compiled,
+    double,
+    dtype_of,
+    exact,
+    exponential,
+    get,
+    helpers,
+    is_question,
+    leave,
+    make_job,
+    numbers,
+    quick,
+    result_of,
+    shape,
+    share_out,
+    single,
+    size_of,
+    work,
+)
 
+DIGEST = "fa544c5ae140"  # of machine.py
 ROWS = 8  # read together: x and the sum then pass through the nearest cache once for all of them
 BLOCK = 64  # rows whose slopes are computed together, which is what short rows spend their time on
 SHORT = 64  # features: so many rows of a block stay in the nearest cache
 ALONE = 2**17  # values: fewer are not worth waking a thread for
 PART = 2**14  # values a part has at least; small, because a thread that wakes late should find some left
 PARTS = 16  # at most: their sums take time to add
-LOGISTIC, LINEAR = 0, 1  # s_j: -y / (1 + exp(yz)), or z - y cut off at the threshold (inf: least squares)
 
-# A job: counters that threads share; the records in question; from HEAD on scale * x and the intercept; then for each
-# part its sums: of p shrink X, of p, of p shrink; and BLOCK scores.
-NEXT, DONE, USERS, COUNT, SHARE, WIDTH, SIZE = range(7)
-RECORDS, LABELS, SHRINK, NORM, DENSE, LOSS, THRESHOLD, CLIP = range(7, 15)
-ASK, HEAD = 15, 21  # between the two: the arguments of one call to XLA
-
-# Where c_api.h puts things
-FRAME_EXTENSION, FRAME_API, FRAME_CONTEXT, FRAME_ARGS, FRAME_RETS = 1, 2, 3, 9, 14
-BUFFER_DTYPE, BUFFER_DATA, BUFFER_DIMS = 2, 3, 5
-API_DESTROY_ERROR, API_SCHEDULE, API_THREADS = 8, 17, 18
-METADATA, METADATA_AT, METADATA_VERSION = 1, 3, 3
-VERSION = 3 << 32  # 0.3, the minor version in the upper half
-INT = 0xFFFFFFFF  # a C int in the lower half of a word
-U8, F32, F64 = 6, 11, 12
-
-int32, word, byte, single, double = types.int32, types.int64, types.uint8, types.float32, types.float64
-exact = numba.njit(error_model="numpy")
-quick = numba.njit(error_model="numpy", fastmath={"reassoc", "contract"})  # sums in any order; NaN and inf stay
-
-
-# ---------------------------------------------------------------- memory
-
-
-@intrinsic
-def at(typingctx, address, kind):
-    """A pointer to numbers of this kind."""
-    pointer = types.CPointer(kind.instance_type)
-
-    def build(context, builder, signature, args):
-        return builder.inttoptr(args[0], context.get_value_type(pointer))
-
-    return pointer(word, kind), build
-
-
-@intrinsic
-def fetch_add(typingctx, address, amount):
-    """Add to a word that other threads see; its value before."""
-
-    def build(context, builder, signature, args):
-        return builder.atomic_rmw("add", builder.inttoptr(args[0], ir.IntType(64).as_pointer()), args[1], "seq_cst")
-
-    return word(word, word), build
-
-
-@intrinsic
-def call(typingctx, function, argument):
-    """Call a C function of one word."""
-
-    def build(context, builder, signature, args):
-        kind = ir.FunctionType(ir.IntType(64), [ir.IntType(64)])
-        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), [args[1]])
-
-    return word(word, word), build
-
-
-HELPERS = (ctypes.c_int64 * (F64 + 1))()  # addresses of the compiled functions, by dtype; found under a name,
-add_symbol("relaydp_helpers", ctypes.addressof(HELPERS))  # because machine code on disk outlives an address
-
-
-@intrinsic
-def helpers(typingctx):
-    def build(context, builder, signature, args):
-        table = ir.GlobalVariable(builder.module, ir.IntType(64), "relaydp_helpers")
-        return builder.ptrtoint(table, ir.IntType(64))
-
-    return word(), build
-
-
-malloc = types.ExternalFunction("malloc", word(word))
-free = types.ExternalFunction("free", types.void(word))
-
-
-def load(builder, address, index):
-    start = builder.inttoptr(address, ir.IntType(64).as_pointer())
-    return builder.load(builder.gep(start, [index]))
-
-
-@intrinsic
-def get(typingctx, address, index):
-    """The word `index` places after an address."""
-
-    def build(context, builder, signature, args):
-        return load(builder, *args)
-
-    return word(word, word), build
-
-
-@intrinsic
-def argument(typingctx, frame, number):
-    """Where the call's argument of this number lies."""
-
-    def build(context, builder, signature, args):
-        buffers = load(builder, args[0], ir.IntType(64)(FRAME_ARGS))
-        return load(builder, load(builder, buffers, args[1]), ir.IntType(64)(BUFFER_DATA))
-
-    return word(word, word), build
-
-
-@intrinsic
-def put(typingctx, address, index, value):
-    """Set that word."""
-
-    def build(context, builder, signature, args):
-        start = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
-        builder.store(args[2], builder.gep(start, [args[1]]))
-        return context.get_dummy_value()
-
-    return types.void(word, word, word), build
-
-
-@intrinsic
-def as_word(typingctx, number):
-    """A double's bits."""
-
-    def build(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.IntType(64))
-
-    return word(double), build
-
-
-@intrinsic
-def as_double(typingctx, bits):
-    """The double with these bits."""
-
-    def build(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return double(word), build
-
-
-@exact
-def numbers(address, number):
-    return carray(at(address, double), (number,))
+# After a job's head: scale * x, the intercept and offset'w; then for each part its sums, of p shrink X, of p, of
+# p shrink; and BLOCK scores.
 
 
 # ---------------------------------------------------------------- rows
-
-
-# e^x = 2^n e^r with n = x / log 2 rounded, so |r| < 0.35: thirteen terms of the series are exact to rounding. Adding
-# ROUNDER leaves n in the lowest bits of a double. Nothing here branches, so that LLVM computes several at once.
-PER_LOG2, LOG2_HIGH, LOG2_LOW = 1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10
-ROUNDER, LARGEST = 6755399441055744.0, 708.0  # 1.5 2^52; e^LARGEST is a normal number, and so is its inverse
-SERIES = tuple(1.0 / math.factorial(k) for k in range(14))
-
-
-@exact
-def exponential(x):
-    """e^x for |x| up to LARGEST, the nearest of those beyond it, and NaN for NaN."""
-    x = LARGEST if x > LARGEST else x
-    x = -LARGEST if x < -LARGEST else x
-    shifted = x * PER_LOG2 + ROUNDER
-    n = shifted - ROUNDER
-    r = (x - n * LOG2_HIGH) - n * LOG2_LOW
-    s = SERIES
-    series = s[11] + r * (s[12] + r * s[13])
-    series = s[7] + r * (s[8] + r * (s[9] + r * (s[10] + r * series)))
-    series = s[3] + r * (s[4] + r * (s[5] + r * (s[6] + r * series)))
-    series = 1.0 + r * (1.0 + r * (s[2] + r * series))
-    return series * as_double((as_word(shifted) + 1023) << 52)
 
 
 # By comparisons, not min and max: those would lose a NaN.
@@ -219,14 +96,6 @@ def clip_slopes(z, norm, j, rows, clip):
     for r in range(rows):
         length = norm[j + r] * abs(z[r])
         z[r] = z[r] * (clip / length) if length > clip else z[r]
-
-
-@exact
-def leave(job):
-    """The last to leave a job frees it: a helper that wakes late still finds it there."""
-    if fetch_add(job + 8 * USERS, -1) == 1:
-        free(job)
-    return 0
 
 
 # Loops over features are functions of their own: inside a larger one LLVM does not vectorise them.
@@ -320,66 +189,22 @@ def sum_part(job, X, part):
     total[q], total[q + 1] = level, shrunk
 
 
-@exact
-def work(job, X):
-    """Do parts until none is left to begin."""
-    while True:
-        part = fetch_add(job + 8 * NEXT, 1)
-        if part >= get(job, COUNT):
-            break
-        sum_part(job, X, part)
-        fetch_add(job + 8 * DONE, 1)
-    return leave(job)
-
-
 # ---------------------------------------------------------------- jobs
 
 
 def help_byte(job):
-    return work(job, carray(at(get(job, RECORDS), byte), (get(job, SIZE), get(job, WIDTH))))
+    return work(job, carray(at(get(job, RECORDS), byte), (get(job, SIZE), get(job, WIDTH))), sum_part)
 
 
 def help_single(job):
-    return work(job, carray(at(get(job, RECORDS), single), (get(job, SIZE), get(job, WIDTH))))
+    return work(job, carray(at(get(job, RECORDS), single), (get(job, SIZE), get(job, WIDTH))), sum_part)
 
 
 def help_double(job):
-    return work(job, carray(at(get(job, RECORDS), double), (get(job, SIZE), get(job, WIDTH))))
+    return work(job, carray(at(get(job, RECORDS), double), (get(job, SIZE), get(job, WIDTH))), sum_part)
 
 
 HELP = {"uint8": (U8, help_byte), "float32": (F32, help_single), "float64": (F64, help_double)}
-
-
-@exact
-def ask(frame, function, room, third, fourth):
-    """Call XLA about this context; whether it agreed. Its errors are ours to destroy."""
-    put(room, 0, 40)
-    put(room, 1, 0)
-    put(room, 2, get(frame, FRAME_CONTEXT))
-    put(room, 3, third)
-    put(room, 4, fourth)
-    error = call(get(get(frame, FRAME_API), function), room)
-    if error != 0:
-        put(room, 0, 24)
-        put(room, 2, error)
-        call(get(get(frame, FRAME_API), API_DESTROY_ERROR), room)
-    return error == 0
-
-
-@exact
-def share_out(frame, job, helper):
-    """Wake threads for a job of several parts, help them, and wait for the parts that others have begun."""
-    parts, room = get(job, COUNT), job + 8 * ASK
-    threads = 1
-    if parts > 1 and ask(frame, API_THREADS, room, room + 8 * 5, 0):
-        threads = min(parts, get(room, 5))
-    fetch_add(job + 8 * USERS, threads)  # every thread that helps leaves once, this one too
-    for _ in range(threads - 1):
-        if not ask(frame, API_SCHEDULE, room, helper, job):
-            fetch_add(job + 8 * USERS, -1)
-    call(helper, job)
-    while fetch_add(job + 8 * DONE, 0) < parts:
-        pass
 
 
 @exact
@@ -388,25 +213,11 @@ def add_part(sums, at, length):
         sums[k] += sums[at + k]
 
 
-@exact
-def entry(frame, number, i):
-    """Element i of an int32 argument; the nearest there is, as XLA has it, where i is not among them."""
-    many = get(get(get(get(frame, FRAME_ARGS), number), BUFFER_DIMS), 0)
-    return carray(at(argument(frame, number), int32), (many,))[max(0, min(i, many - 1))]
-
-
 def handle(frame):
-    """XLA calls this with X, y, shrink, norm, offset, scale, start, size, i, x, clip, threshold, and three whole
-    numbers: the loss, whether there is an intercept, whether X is dense."""
-    extension = get(frame, FRAME_EXTENSION)
-    if extension != 0 and get(extension, 1) & INT == METADATA:
-        put(get(extension, METADATA_AT), METADATA_VERSION, VERSION)
+    """XLA calls this; x and the result are one vector."""
+    if is_question(frame):
         return 0
-    X = get(get(frame, FRAME_ARGS), 0)
-    q, dtype = get(get(X, BUFFER_DIMS), 1), get(X, BUFFER_DTYPE) & INT
-    i = carray(at(argument(frame, 8), int32), (1,))[0]
-    start, m = entry(frame, 6, i), entry(frame, 7, i)
-    choices = argument(frame, 12)
+    m, q, choices = size_of(frame), shape(frame, 0, 1), argument(frame, 12)
     intercept, dense = get(choices, 1), get(choices, 2)
     asked = numbers(argument(frame, 9), q + intercept)
     offset, scale = numbers(argument(frame, 4), q), numbers(argument(frame, 5), q)
@@ -415,48 +226,22 @@ def handle(frame):
     share = -(-m // (parts * ROWS)) * ROWS  # whole blocks of rows
     parts = -(-m // share)
     stride = q + 2 + BLOCK
-    job = malloc(8 * (HEAD + q + 2 + parts * stride))
-    put(job, NEXT, 0)
-    put(job, DONE, 0)
-    put(job, USERS, 1)  # this call, to the end
-    put(job, COUNT, parts)
-    put(job, SHARE, share)
-    put(job, WIDTH, q)
-    put(job, SIZE, m)
-    put(job, LOSS, get(choices, 0))
-    put(job, RECORDS, get(X, BUFFER_DATA) + start * q * (1 if dtype == U8 else 4 if dtype == F32 else 8))
-    put(job, LABELS, argument(frame, 1) + 8 * start)
-    put(job, SHRINK, argument(frame, 2) + 8 * start)
-    put(job, NORM, argument(frame, 3) + 8 * start)
-    put(job, DENSE, dense)
-    put(job, CLIP, argument(frame, 10))
-    put(job, THRESHOLD, argument(frame, 11))
+    job = make_job(frame, parts, share, q + 2 + parts * stride)
     w, sums = numbers(job + 8 * HEAD, q + 2), numbers(job + 8 * (HEAD + q + 2), parts * stride)
     w[q], w[q + 1] = asked[q] if intercept else 0.0, 0.0
     for k in range(q):
         w[k] = asked[k] if dense else scale[k] * asked[k]
         w[q + 1] += 0.0 if dense else offset[k] * w[k]
-    share_out(frame, job, get(helpers(), dtype))
+    share_out(frame, job, get(helpers(), dtype_of(frame)))
 
     for part in range(1, parts):
         add_part(sums, part * stride, q + 2)
-    result = numbers(get(get(get(frame, FRAME_RETS), 0), BUFFER_DATA), q + intercept)
+    result = result_of(frame, q + intercept)
     for k in range(q):
         result[k] = sums[k] / m if dense else (sums[k] - offset[k] * sums[q + 1]) * scale[k] / m
     if intercept:
         result[q] = sums[q] / m
     return leave(job)
-
-
-# ---------------------------------------------------------------- compiled
-
-
-@functools.cache
-def compiled(function):
-    try:
-        return numba.cfunc(word(word), cache=True, error_model="numpy")(function)
-    except RuntimeError:  # no folder to keep machine code in
-        return numba.cfunc(word(word), error_model="numpy")(function)
 
 
 def handler_for(dtype):

@@ -21,9 +21,8 @@ from scipy.linalg import eigh
 
 from relaydp.data import Records
 from relaydp.errors import InputError, PrivacyError
-from relaydp.problem import fused
+from relaydp.problem import digits, fused
 from relaydp.problem.bounds import Facts, Scaling, scale_records
-from relaydp.problem.digits import LONGEST
 from relaydp.problem.loss import LEAST_SQUARES, CustomLoss, Loss
 from relaydp.problem.partition import Split
 from relaydp.problem.silos import Gram, Silos, scores
@@ -187,7 +186,7 @@ class Problem:
     def _byte_silos(self) -> Silos | None:
         """For a batch along one route on a GPU: byte records for its integer units. None where that does not pay."""
         silos = self.silos
-        short = max(silos.X.shape[1], silos.rows) <= LONGEST
+        short = max(silos.X.shape[1], silos.rows) <= digits.LONGEST
         if jax.default_backend() != "gpu" or silos.X.dtype != np.uint8 or not (short and self._suits_an_accelerator):
             return None
         return jax.jit(Silos.with_bytes)(silos)
@@ -197,21 +196,24 @@ class Problem:
         activations: int,
         clipped: bool,
         batched: bool = False,
-        one_route: bool = False,
+        shared: int = 1,
         rounds: bool = False,
         sizes: np.ndarray | None = None,
     ) -> Silos:
         """The silos for a run in which every agent acts so many times: compact where a fused pass reads them one run at
         a time, and with the Gram form where that saves reading more than it takes to make.
 
-        `batched` runs share each read of the records; with `one_route` they ask the same agent at a time, in `rounds`
+        `batched` runs share each read of the records; `shared` of them ask the same agent at a time, or in `rounds`
         all agents. `sizes` are all agents' where this problem has one agent's records only: what is decided by them is
         then decided as in a simulation of all.
         """
         sizes = self.split.sizes if sizes is None else sizes
-        if batched:
-            silos = (self._byte_silos if one_route and not rounds else None) or self.working_silos
-        elif (not rounds or fused.pays(int(sizes.sum()) * self.data.features)) and fused.serves(self.silos):
+        numbers = int(sizes.sum()) * self.data.features
+        if batched and fused.pays_at_many(shared, numbers, self.data.features) and fused.serves(self.silos, shared):
+            silos = replace(self.silos, by_passes=True)
+        elif batched:
+            silos = (self._byte_silos if shared >= digits.RUNS and not rounds else None) or self.working_silos
+        elif (not rounds or fused.pays(numbers)) and fused.serves(self.silos):
             silos = replace(self.silos, by_passes=True)
         else:
             silos = (None if rounds else self._turned_silos) or self.working_silos

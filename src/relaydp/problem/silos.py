@@ -8,15 +8,16 @@ Records stay in the dtype they came in (uint8 pixels are bytes) and become featu
     feature = (X - offset) * scale * shrink          offset, scale: from public ranges; shrink_j: to the record norm
 
 or once, up front, by `dense()`, where the float64 copy fits in memory. A gradient is a fused pass over an agent's
-records where that pays (`fused`), two sums along rows where an accelerator has them both ways round, and two matrix
-products elsewhere and for batches; of a GPU's integer units (`digits`) where all runs of a batch ask the same agent.
+records where that pays (`fused`), also for a batch whose runs all ask the same agent; two sums along rows where an
+accelerator has them both ways round; and elsewhere two matrix products, for such batches of a GPU's integer units
+(`digits`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -231,15 +232,29 @@ def _shared_gradient(silos: Silos, i: Array, x: Array, clip: Array | None) -> Ar
     return silos.plain_gradient(i, x, clip)
 
 
-# a batch shares each read of the records as matrix products do, not as so many fused passes
+# A batch shares each read of the records: in one fused pass, where all ask the same agent, and else in products.
+
+
 @_fused_gradient.def_vmap
-def _by_products(size: int, batched: tuple, *asked: Any) -> tuple[Array, bool]:
-    return _batch(Silos.plain_gradient, size, batched, asked)
+def _at_many(size: int, batched: tuple, silos: Silos, i: Array, x: Array, clip: Array | None) -> tuple[Array, bool]:
+    if _only(batched, 2) and size >= fused.FEW and fused.serves(silos, size):
+        return fused.gradient(silos, i, x, clip), True
+    return _batch(Silos.plain_gradient, size, batched, (silos, i, x, clip))
 
 
 @_fused_gradients.def_vmap
-def _all_by_products(size: int, batched: tuple, *asked: Any) -> tuple[Array, bool]:
-    return _batch(Silos.plain_gradients, size, batched, asked)
+def _all_at_many(size: int, batched: tuple, silos: Silos, xs: Array, clip: Array | None) -> tuple[Array, bool]:
+    if _only(batched, 1) and size >= fused.FEW and fused.serves(silos, size):
+        each = jnp.swapaxes(xs, 0, 1)
+        agents = jnp.arange(silos.size.shape[0], dtype=jnp.int32)
+        found = jax.lax.map(lambda asked: fused.gradient(silos, asked[0], asked[1], clip), (agents, each))
+        return jnp.swapaxes(found, 0, 1), True
+    return _batch(Silos.plain_gradients, size, batched, (silos, xs, clip))
+
+
+def _only(batched: tuple, number: int) -> bool:
+    """Whether of all arguments this one alone differs between the runs of a batch."""
+    return [k for k, own in enumerate(batched) if any(jax.tree.leaves(own))] == [number]
 
 
 def _batch(function: Callable[..., Array], size: int, batched: tuple, asked: tuple) -> tuple[Array, bool]:
@@ -249,10 +264,9 @@ def _batch(function: Callable[..., Array], size: int, batched: tuple, asked: tup
 
 @_shared_gradient.def_vmap
 def _by_digits(size: int, batched: tuple, silos: Silos, i: Array, x: Array, clip: Array | None) -> tuple[Array, bool]:
-    own_records, own_agent, own_point, own_clip = batched
-    if own_point and not any(jax.tree.leaves((own_records, own_agent, own_clip))):
+    if _only(batched, 2):
         return silos._digit_gradients(i, x, clip), True
-    return _by_products(size, batched, silos, i, x, clip)
+    return _batch(Silos.plain_gradient, size, batched, (silos, i, x, clip))
 
 
 def _weighted_sum(weight: Array, losses: Array) -> Float[Array, ""]:

@@ -1,0 +1,390 @@
+"""The fused gradient at many points at once: one read of an agent's records for all of them.
+
+The equations are `kernel`'s, for LANES points side by side: a panel. ROWS records at a time become float64, a tile; of
+their features those that are 0 in all of them are left out, which in drawings are most. What is left meets every panel
+twice:
+
+    (1)  z_jl += X_jk w_kl        (2)  total_kl += X_jk p_jl        for the listed k, ROWS records j, LANES points l
+
+Both keep in registers what they add to, or multiply with: the inner loop of a matrix product, at its rate. LLVM does
+not find it by itself, so these two are written in its language. Panels that fit into the second cache together share
+a tile. Parts are such groups of panels times rows, and sums are added in an order that depends on sizes alone.
+
+Only `fused` imports this, when a batch first needs it. `machine` has what it is made with.
+"""
+
+# pyright: reportCallIssue=false
+# (an intrinsic is called without the typing context that it is defined with)
+
+from llvmlite import ir
+from numba import carray, types  # pyright: ignore[reportPrivateImportUsage]
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from relaydp.problem.machine import (
+    CLIP,
+    DENSE,
+    F32,
+    F64,
+    HEAD,
+    HELPERS,
+    LABELS,
+    LOGISTIC,
+    LOSS,
+    NORM,
+    PANELS,
+    RECORDS,
+    SHARE,
+    SHRINK,
+    SIZE,
+    THRESHOLD,
+    U8,
+    WIDTH,
+    argument,
+    at,
+    byte,
+    compiled,
+    double,
+    dtype_of,
+    exact,
+    exponential,
+    get,
+    helpers,
+    int32,
+    is_question,
+    leave,
+    make_job,
+    numbers,
+    put,
+    result_of,
+    shape,
+    share_out,
+    single,
+    size_of,
+    word,
+    work,
+)
+
+DIGEST = "fa544c5ae140"  # of machine.py
+LANES = 16  # points side by side: two of AVX-512's registers, four of AVX's
+ROWS = 6  # records at a time: their scores of a panel stay in registers
+NEAR = 2**20  # bytes of the second cache
+PARTS = 4  # at least, where there are enough rows for them
+LEAST = 64  # rows a part
+
+# After a job's head: three numbers; every point's intercept, and offset'w; the panels, w. Then for each part its sums,
+# of p, of p shrink, of p shrink X; a tile, its scores, and which features count.
+STRIPES, GROUP, MANY = HEAD, HEAD + 1, HEAD + 2
+START = HEAD + 3
+
+vector = ir.VectorType(ir.DoubleType(), LANES)
+CONTRACT = ("contract",)  # a product and a sum may become one instruction
+
+
+# ---------------------------------------------------------------- inner loops
+
+
+def _vector_at(builder, address, index):
+    """A pointer to the LANES numbers of this index."""
+    return builder.gep(builder.inttoptr(address, vector.as_pointer()), [index])
+
+
+def _spread(builder, tile, at):
+    """One number of the tile, LANES times."""
+    one = builder.load(builder.gep(builder.inttoptr(tile, ir.DoubleType().as_pointer()), [at]))
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), one, ir.IntType(32)(0))
+    nowhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+    return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), nowhere)
+
+
+def _place(builder, places, n):
+    kept = builder.load(builder.gep(builder.inttoptr(places, ir.IntType(32).as_pointer()), [n]))
+    return builder.zext(kept, ir.IntType(64))
+
+
+@intrinsic
+def score_panel(typingctx, count, places, tile, q, w, z, across):
+    """(1) from zero: w is q x LANES, the tile ROWS x q, `places` the k; z's rows lie `across` panels apart."""
+
+    def build(context, builder, signature, args):
+        count, places, tile, q, w, z, across = args
+        integer = ir.IntType(64)
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(ROWS)]
+        with cgutils.for_range(builder, count) as loop:
+            k = _place(builder, places, loop.index)
+            column = builder.load(_vector_at(builder, w, k), align=8)
+            for r, total in enumerate(sums):
+                x = _spread(builder, tile, builder.add(builder.mul(q, integer(r)), k))
+                product = builder.fmul(x, column, flags=CONTRACT)
+                builder.store(builder.fadd(builder.load(total), product, flags=CONTRACT), total)
+        for r, total in enumerate(sums):
+            builder.store(builder.load(total), _vector_at(builder, z, builder.mul(across, integer(r))), align=8)
+        return context.get_dummy_value()
+
+    return types.void(word, word, word, word, word, word, word), build
+
+
+@intrinsic
+def add_panel(typingctx, count, places, tile, q, p, across, total):
+    """(2): total is q x LANES, p's rows lie `across` panels apart."""
+
+    def build(context, builder, signature, args):
+        count, places, tile, q, p, across, total = args
+        integer = ir.IntType(64)
+        pulls = [builder.load(_vector_at(builder, p, builder.mul(across, integer(r))), align=8) for r in range(ROWS)]
+        with cgutils.for_range(builder, count) as loop:
+            k = _place(builder, places, loop.index)
+            where = _vector_at(builder, total, k)
+            sum_ = builder.load(where, align=8)
+            for r, pull in enumerate(pulls):
+                x = _spread(builder, tile, builder.add(builder.mul(q, integer(r)), k))
+                sum_ = builder.fadd(sum_, builder.fmul(x, pull, flags=CONTRACT), flags=CONTRACT)
+            builder.store(sum_, where, align=8)
+        return context.get_dummy_value()
+
+    return types.void(word, word, word, word, word, word, word), build
+
+
+@exact
+def fill(X, j, rows, tile):
+    q = X.shape[1]
+    for r in range(ROWS):
+        if r < rows:
+            for k in range(q):
+                tile[r * q + k] = X[j + r, k]
+        else:
+            for k in range(q):
+                tile[r * q + k] = 0.0
+
+
+@exact
+def flag_row(X, j, flags):
+    for k in range(X.shape[1]):
+        flags[k] |= 1 if X[j, k] != 0 else 0
+
+
+ALL_EIGHT = 0x0101010101010101
+
+
+@exact
+def find(X, j, rows, flags, flags_at, places):
+    """List the features that are not 0 in all these rows; how many there are."""
+    for k in range(flags.size):
+        flags[k] = 0
+    for r in range(rows):
+        flag_row(X, j + r, flags)
+    count = 0
+    for eight in range(flags.size // 8):
+        found = get(flags_at, eight)
+        if found == ALL_EIGHT:
+            for k in range(8):
+                places[count + k] = 8 * eight + k
+            count += 8
+        elif found != 0:
+            for k in range(8):
+                places[count] = 8 * eight + k
+                count += flags[8 * eight + k]
+    return count
+
+
+# ---------------------------------------------------------------- rows
+
+
+# A row's scores, one a point; `width` is no constant, or LLVM would unroll these loops and then not vectorise them.
+
+
+@exact
+def shift_row(z, width, shift, bias, shrink):
+    for n in range(width):
+        z[n] = shrink * (z[n] - shift[n]) + bias[n]
+
+
+@exact
+def logistic_row(z, width, y):
+    for n in range(width):
+        z[n] = -y / (1.0 + exponential(y * z[n]))
+
+
+@exact
+def linear_row(z, width, y, threshold):
+    for n in range(width):
+        slope = z[n] - y
+        slope = threshold if slope > threshold else slope
+        z[n] = -threshold if slope < -threshold else slope
+
+
+@exact
+def clip_row(z, width, norm, clip):
+    for n in range(width):
+        length = norm * abs(z[n])
+        z[n] = z[n] * (clip / length) if length > clip else z[n]
+
+
+@exact
+def keep_row(z, width, level, shrunk, shrink):
+    for n in range(width):
+        level[n] += z[n]
+        z[n] *= shrink
+        shrunk[n] += z[n]
+
+
+@exact
+def part_size(q, group):
+    """Numbers: level and shrunk, totals, tile, z, places (half a number each), flags (an eighth)."""
+    return group * LANES * (2 + q + ROWS) + ROWS * q + (q + 15) // 2 + (q + 7) // 8
+
+
+@exact
+def sum_part(job, X, part):
+    m, q = X.shape
+    stripes, group, panels = get(job, STRIPES), get(job, GROUP), get(job, MANY)
+    first = part // stripes * group
+    many = min(group, panels - first)
+    width, across = many * LANES, group * LANES
+    bias_at = job + 8 * (START + first * LANES)
+    shift_at = bias_at + 8 * panels * LANES
+    w_at = job + 8 * (START + 2 * panels * LANES + first * q * LANES)
+    level_at = job + 8 * (START + panels * LANES * (2 + q) + part * part_size(q, group))
+    shrunk_at = level_at + 8 * across
+    total_at = shrunk_at + 8 * across
+    tile_at = total_at + 8 * across * q
+    z_at = tile_at + 8 * ROWS * q
+    places_at = z_at + 8 * ROWS * across
+    flags_at = places_at + 8 * ((q + 15) // 2)
+    tile, sums = numbers(tile_at, ROWS * q), numbers(level_at, across * (2 + q))
+    bias, shift, level, shrunk = (
+        numbers(bias_at, width),
+        numbers(shift_at, width),
+        numbers(level_at, width),
+        numbers(shrunk_at, width),
+    )
+    places, flags = carray(at(places_at, int32), (q + 8,)), carray(at(flags_at, byte), ((q + 7) // 8 * 8,))
+    y, norm, shrink = numbers(get(job, LABELS), m), numbers(get(job, NORM), m), numbers(get(job, SHRINK), m)
+    clip, threshold = numbers(get(job, CLIP), m)[0], numbers(get(job, THRESHOLD), m)[0]
+    dense, loss = get(job, DENSE) != 0, get(job, LOSS)
+    for k in range(sums.size):
+        sums[k] = 0.0
+    j = part % stripes * get(job, SHARE)
+    last = min(m, j + get(job, SHARE))
+    while j < last:
+        rows = min(ROWS, last - j)
+        fill(X, j, rows, tile)
+        count = find(X, j, rows, flags, flags_at, places)
+        for p in range(many):
+            score_panel(count, places_at, tile_at, q, w_at + 8 * p * q * LANES, z_at + 8 * p * LANES, group)
+        for r in range(rows):
+            z = numbers(z_at + 8 * r * across, width)
+            shorter = 1.0 if dense else shrink[j + r]
+            shift_row(z, width, shift, bias, shorter)
+            if loss == LOGISTIC:
+                logistic_row(z, width, y[j + r])
+            else:
+                linear_row(z, width, y[j + r], threshold)
+            clip_row(z, width, norm[j + r], clip)
+            keep_row(z, width, level, shrunk, shorter)
+        for p in range(many):  # rows that are not there are 0 in the tile
+            add_panel(count, places_at, tile_at, q, z_at + 8 * p * LANES, group, total_at + 8 * p * q * LANES)
+        j += rows
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def help_byte(job):
+    return work(job, carray(at(get(job, RECORDS), byte), (get(job, SIZE), get(job, WIDTH))), sum_part)
+
+
+def help_single(job):
+    return work(job, carray(at(get(job, RECORDS), single), (get(job, SIZE), get(job, WIDTH))), sum_part)
+
+
+def help_double(job):
+    return work(job, carray(at(get(job, RECORDS), double), (get(job, SIZE), get(job, WIDTH))), sum_part)
+
+
+HELP = {"uint8": (U8, help_byte), "float32": (F32, help_single), "float64": (F64, help_double)}
+
+
+@exact
+def lay_in(w, bias, shift, asked, first, many, q, dim, intercept, dense, offset, scale):
+    """Points first, first + 1, ..., one a row of `asked`, into a panel w."""
+    for n in range(LANES):
+        bias[n] = asked[(first + n) * dim + q] if intercept and n < many else 0.0
+        shift[n] = 0.0
+    for k in range(q):
+        by = 1.0 if dense else scale[k]
+        for n in range(many):
+            w[k * LANES + n] = asked[(first + n) * dim + k] * by
+        for n in range(many, LANES):
+            w[k * LANES + n] = 0.0
+    if not dense:
+        for k in range(q):
+            for n in range(LANES):
+                shift[n] += offset[k] * w[k * LANES + n]
+
+
+@exact
+def add_part(sums, into, at, length):
+    for k in range(length):
+        sums[into + k] += sums[at + k]
+
+
+@exact
+def lay_out(result, total, level, shrunk, first, many, q, dim, intercept, dense, offset, scale, m):
+    """A panel of sums into rows of the result."""
+    for k in range(q):
+        by, off = (1.0, 0.0) if dense else (scale[k], offset[k])
+        for n in range(many):
+            result[(first + n) * dim + k] = (total[k * LANES + n] - off * shrunk[n]) * by / m
+    if intercept:
+        for n in range(many):
+            result[(first + n) * dim + q] = level[n] / m
+
+
+def handle(frame):
+    """XLA calls this; x has one point a row, the result one gradient."""
+    if is_question(frame):
+        return 0
+    m, q, choices = size_of(frame), shape(frame, 0, 1), argument(frame, 12)
+    runs, dim = shape(frame, 9, 0), shape(frame, 9, 1)
+    intercept, dense = get(choices, 1), get(choices, 2)
+    offset, scale = numbers(argument(frame, 4), q), numbers(argument(frame, 5), q)
+
+    panels = -(-runs // LANES)
+    group = max(1, min(panels, NEAR // (16 * q * LANES)))
+    groups = -(-panels // group)
+    stripes = max(1, min(-(-PARTS // groups), m // LEAST))
+    share = -(-m // (stripes * ROWS)) * ROWS  # whole tiles
+    stripes = -(-m // share)
+    size, body = part_size(q, group), START + panels * LANES * (2 + q)
+    job = make_job(frame, groups * stripes, share, body + groups * stripes * size - HEAD)
+    put(job, STRIPES, stripes)
+    put(job, GROUP, group)
+    put(job, MANY, panels)
+    asked = numbers(argument(frame, 9), runs * dim)
+    for p in range(panels):
+        bias = numbers(job + 8 * (START + p * LANES), LANES)
+        shift = numbers(job + 8 * (START + (panels + p) * LANES), LANES)
+        w = numbers(job + 8 * (START + (2 * panels + p * q) * LANES), q * LANES)
+        here = min(LANES, runs - p * LANES)
+        lay_in(w, bias, shift, asked, p * LANES, here, q, dim, intercept, dense, offset, scale)
+    share_out(frame, job, get(helpers(), PANELS + dtype_of(frame)))
+
+    sums, result = numbers(job + 8 * body, groups * stripes * size), result_of(frame, runs * dim)
+    for g in range(groups):
+        for stripe in range(1, stripes):
+            add_part(sums, g * stripes * size, (g * stripes + stripe) * size, group * LANES * (2 + q))
+    for p in range(panels):
+        first, k = job + 8 * (body + p // group * stripes * size), p % group
+        level, shrunk = numbers(first + 8 * k * LANES, LANES), numbers(first + 8 * (group + k) * LANES, LANES)
+        total = numbers(first + 8 * (2 * group + k * q) * LANES, q * LANES)
+        here = min(LANES, runs - p * LANES)
+        lay_out(result, total, level, shrunk, p * LANES, here, q, dim, intercept, dense, offset, scale, m)
+    return leave(job)
+
+
+def handler_for(dtype):
+    """The address of `handle`, once it can serve records of this dtype."""
+    number, function = HELP[dtype]
+    HELPERS[PANELS + number] = compiled(function).address
+    return compiled(handle).address
