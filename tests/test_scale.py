@@ -1,5 +1,7 @@
 """Large networks: memory and work in proportion to the agents, and the same laws as for eight."""
 
+import importlib.util
+import re
 import subprocess
 import sys
 
@@ -8,6 +10,8 @@ import numpy as np
 import pytest
 
 import relaydp as rd
+from relaydp.algorithm import ALGORITHMS
+from relaydp.engine import ahead
 from relaydp.engine.loop import advance, begin, stride_for, turns_of, world_of
 from relaydp.engine.plan import make_plan
 from relaydp.engine.trace import in_blocks
@@ -88,6 +92,54 @@ def test_what_a_plan_charges_is_what_its_route_does(problem, walk):
     assert plan.tally.messages[-1] == plan.route.messages
     assert plan.tally.rho[-1] == pytest.approx(plan.ledger.rho, rel=1e-12)
     assert graph.has_edges(plan.route.holder, plan.route.receiver).all()
+
+
+RELAYS = [name for name, algorithm in ALGORITHMS.items() if algorithm.kind == "relay" and name != "i-admm"]  # no walks
+
+
+@pytest.mark.parametrize("private", [False, True], ids=["", "private"])
+@pytest.mark.parametrize("algorithm", RELAYS)
+def test_fetching_ahead_changes_no_bit(monkeypatch, algorithm, private):
+    pytest.importorskip("numba")
+    if private and "gradient" not in ALGORITHMS[algorithm].mechanisms:
+        pytest.skip("no noise on gradients")
+    problem, graph = network(12), rd.random_regular(12, 4)
+    options = dict(algorithm=algorithm, activations=6, walk="random", budget=BUDGET if private else None)
+    options |= dict(transcript=False, reference=False, trace=False)
+    before = rd.solve(problem, graph, **options)
+    monkeypatch.setattr(ahead, "FAR", 0)
+    asked = []
+    fetch_next = ahead.fetch_next
+    monkeypatch.setattr(ahead, "fetch_next", lambda *args: asked.append(1) or fetch_next(*args))
+    np.testing.assert_array_equal(rd.solve(problem, graph, **options).x, before.x)
+    assert asked
+
+
+def test_fetching_ahead_is_for_random_walks_over_much_state(problem):
+    assert MANY * problem.dim < ahead.FAR
+    graph = rd.random_regular(MANY, 4)
+    walk, ring = plan_of(problem, graph, 1, "random"), plan_of(problem, rd.ring(MANY), 1)
+    assert not ahead.pays(walk, problem.dim) and not ahead.pays(ring, 10**6)
+    assert ahead.pays(walk, 10**6) == (importlib.util.find_spec("numba") is not None)
+
+
+def test_fetching_ahead_copies_no_state(problem):
+    """The call is given all rows; a copy of them at every hop would cost what it saves, a thousand times over."""
+    pytest.importorskip("numba")
+    graph = rd.random_regular(MANY, 4)
+    plan = plan_of(problem, graph, 1, "random")
+    assert ahead.pays(plan, 10**6)
+    world = world_of(problem, graph, plan)
+    state = begin(plan.algorithm, None, world, plan.steps, np.zeros(problem.dim))
+    turns = jax.tree.map(lambda part: part[None], turns_of(plan, len(plan.route)))
+
+    def copies(scattered):
+        args = (plan.algorithm, None, False, world, plan.steps, jax.random.key(0), state, turns, False, 1, scattered)
+        program = advance.lower(*args).compile().as_text()
+        assert (ahead.TARGET in program) == scattered
+        return len(re.findall(rf"f64\[{MANY},{problem.dim}\]\S* copy\(", program))
+
+    assert copies(True) == copies(False)
 
 
 def graph_bytes(graph):

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.algorithm import Algorithm, Setting, Turn
+from relaydp.engine import ahead
 from relaydp.engine.door import Exact, Spectra, open_door
 from relaydp.engine.plan import Plan
 from relaydp.engine.progress import Progress
@@ -123,11 +124,14 @@ def scan_turns(
     turns: Turn,  # every leaf (stretches, stride, ...); key is None: it is made here, hop by hop
     batched: bool = False,
     unroll: int = 1,
+    scattered: bool = False,
 ) -> tuple[Any, tuple[Array, Any]]:
     setting = world.setting(variant, batched)
 
     def hop(state: Any, turn: Turn) -> tuple[Any, Any]:
         turn = turn._replace(key=jax.random.fold_in(key, turn.hop))
+        if scattered:
+            turn = ahead.fetch_next(world.silos, steps, state, turns.holder.reshape(-1), turns.hop[0, 0], turn)
         state, payload = algorithm.step(setting, steps, state, turn)
         return state, payload if keep else None
 
@@ -138,7 +142,7 @@ def scan_turns(
     return jax.lax.scan(stretch, state, turns)
 
 
-advance = partial(jax.jit, static_argnums=(0, 1, 2, 8, 9), donate_argnums=(6,))(scan_turns)
+advance = partial(jax.jit, static_argnums=(0, 1, 2, 8, 9, 10), donate_argnums=(6,))(scan_turns)
 
 
 def unrolled() -> int:
@@ -203,14 +207,15 @@ def run(
     state = begin(plan.algorithm, plan.variant, world, plan.steps, jnp.asarray(x0))
     limit = GROWTH * (public_radius(problem) + float(np.linalg.norm(x0)))
     points, sent, status = [], [], "finished"
-    done, ahead = 0, None
+    done, coming = 0, None
+    unroll, scattered = unrolled(), ahead.pays(plan, problem.dim)
     try:
         for c in range(chunks + 1):
-            noted, ahead = ahead, None
+            noted, coming = coming, None
             if c < chunks:  # the next chunk runs while the last one is looked at
                 part = jax.tree.map(lambda a, c=c: a[c], turns)
-                state, ahead = advance(
-                    plan.algorithm, plan.variant, keep, world, plan.steps, key, state, part, False, unrolled()
+                state, coming = advance(
+                    plan.algorithm, plan.variant, keep, world, plan.steps, key, state, part, False, unroll, scattered
                 )
             if noted is None:
                 continue

@@ -60,14 +60,15 @@ def _is_ready(dtype: str, many: bool) -> bool:
         else:
             from relaydp.problem.kernel import handler_for
 
-        _register(AT_MANY if many else ONE, handler_for(dtype))
+        register(AT_MANY if many else ONE, handler_for(dtype))
     except (ImportError, RuntimeError):  # no Numba, or an XLA that speaks another version
         return False
     return True
 
 
 @cache
-def _register(target: str, address: int) -> None:
+def register(target: str, address: int) -> None:
+    """Let compiled code call the function at this address by a name."""
     capsule = jax.ffi.pycapsule(ctypes.CFUNCTYPE(ctypes.c_void_p)(address))
     jax.ffi.register_ffi_target(target, capsule, platform="cpu")
 

@@ -16,6 +16,8 @@ Only `fused` imports this, when a run first needs it. `machine` has what it is m
 # pyright: reportCallIssue=false
 # (an intrinsic is called without the typing context that it is defined with)
 
+import math
+
 from numba import carray  # pyright: ignore[reportPrivateImportUsage]
 
 from relaydp.problem.machine import (
@@ -59,7 +61,7 @@ from relaydp.problem.machine import (
     work,
 )
 
-DIGEST = "fa544c5ae140"  # of machine.py
+DIGEST = "a4e087e00884"  # of machine.py
 ROWS = 8  # read together: x and the sum then pass through the nearest cache once for all of them
 BLOCK = 64  # rows whose slopes are computed together, which is what short rows spend their time on
 SHORT = 64  # features: so many rows of a block stay in the nearest cache
@@ -176,7 +178,8 @@ def sum_part(job, X, part):
             logistic_slopes(z, y, j, rows)
         else:
             linear_slopes(z, y, j, rows, threshold)
-        clip_slopes(z, norm, j, rows, clip)
+        if clip < math.inf:
+            clip_slopes(z, norm, j, rows, clip)
         for r in range(rows):
             level += z[r]
             z[r] = z[r] if dense else shrink[j + r] * z[r]
@@ -236,7 +239,7 @@ def handle(frame):
 
     for part in range(1, parts):
         add_part(sums, part * stride, q + 2)
-    result = result_of(frame, q + intercept)
+    result = numbers(result_of(frame), q + intercept)
     for k in range(q):
         result[k] = sums[k] / m if dense else (sums[k] - offset[k] * sums[q + 1]) * scale[k] / m
     if intercept:

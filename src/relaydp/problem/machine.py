@@ -1,9 +1,9 @@
-"""What the two kernels (`kernel`, `panels`) are made with: memory, XLA's call frames and threads, an exponential.
+"""What machine code here (`kernel`, `panels`, `engine.fetch`) is made with: memory, XLA's calls and threads, e^x.
 
 XLA hands over the address of a call frame (xla/ffi/api/c_api.h), its thread pool that of a job; both are read as 64-bit
 words. A job begins with the words below; threads share its counters, take its parts one by one, and the last to leave
 frees it. Numba compiles a kernel when a run first needs it and keeps the machine code on disk, as long as the kernel's
-own file has not changed: so each kernel notes the digest of this file (`DIGEST`), and a test compares.
+own file has not changed: so each of them notes the digest of this file (`DIGEST`), and a test compares.
 """
 
 # pyright: reportCallIssue=false
@@ -27,8 +27,8 @@ RECORDS, LABELS, SHRINK, NORM, DENSE, LOSS, THRESHOLD, CLIP = range(7, 15)
 ASK, HEAD = 15, 21  # between the two: the arguments of one call to XLA
 
 # Where c_api.h puts things
-FRAME_EXTENSION, FRAME_API, FRAME_CONTEXT, FRAME_ARGS, FRAME_RETS = 1, 2, 3, 9, 14
-BUFFER_DTYPE, BUFFER_DATA, BUFFER_DIMS = 2, 3, 5
+FRAME_EXTENSION, FRAME_API, FRAME_CONTEXT, FRAME_COUNT, FRAME_ARGS, FRAME_RETS = 1, 2, 3, 7, 9, 14
+BUFFER_DTYPE, BUFFER_DATA, BUFFER_RANK, BUFFER_DIMS = 2, 3, 4, 5
 API_DESTROY_ERROR, API_SCHEDULE, API_THREADS = 8, 17, 18
 METADATA, METADATA_AT, METADATA_VERSION = 1, 3, 3
 VERSION = 3 << 32  # 0.3, the minor version in the upper half
@@ -208,6 +208,13 @@ def entry(frame, number, i):
     return carray(at(argument(frame, number), int32), (many,))[max(0, min(i, many - 1))]
 
 
+@exact
+def bytes_of(frame, number):
+    """Of one of the argument's numbers."""
+    dtype = get(get(get(frame, FRAME_ARGS), number), BUFFER_DTYPE) & INT
+    return 1 if dtype == U8 else 4 if dtype == F32 else 8
+
+
 # A kernel is called with X, y, shrink, norm, offset, scale, start, size, i, x, clip, threshold, and three whole
 # numbers: the loss, whether there is an intercept, whether X is dense.
 
@@ -229,14 +236,15 @@ def size_of(frame):
 
 
 @exact
-def result_of(frame, length):
-    return numbers(get(get(get(frame, FRAME_RETS), 0), BUFFER_DATA), length)
+def result_of(frame):
+    """Where the result goes."""
+    return get(get(get(frame, FRAME_RETS), 0), BUFFER_DATA)
 
 
 @exact
 def make_job(frame, parts, share, room):
     """A job in so many parts, each but the last of `share` rows, with room for so many words after its head."""
-    start, q, dtype, choices = of_agent(frame, 6), shape(frame, 0, 1), dtype_of(frame), argument(frame, 12)
+    start, q, choices = of_agent(frame, 6), shape(frame, 0, 1), argument(frame, 12)
     job = malloc(8 * (HEAD + room))
     put(job, NEXT, 0)
     put(job, DONE, 0)
@@ -245,7 +253,7 @@ def make_job(frame, parts, share, room):
     put(job, SHARE, share)
     put(job, WIDTH, q)
     put(job, SIZE, size_of(frame))
-    put(job, RECORDS, argument(frame, 0) + start * q * (1 if dtype == U8 else 4 if dtype == F32 else 8))
+    put(job, RECORDS, argument(frame, 0) + start * q * bytes_of(frame, 0))
     put(job, LABELS, argument(frame, 1) + 8 * start)
     put(job, SHRINK, argument(frame, 2) + 8 * start)
     put(job, NORM, argument(frame, 3) + 8 * start)

@@ -16,6 +16,8 @@ Only `fused` imports this, when a batch first needs it. `machine` has what it is
 # pyright: reportCallIssue=false
 # (an intrinsic is called without the typing context that it is defined with)
 
+import math
+
 from llvmlite import ir
 from numba import carray, types  # pyright: ignore[reportPrivateImportUsage]
 from numba.core import cgutils
@@ -65,7 +67,7 @@ from relaydp.problem.machine import (
     work,
 )
 
-DIGEST = "fa544c5ae140"  # of machine.py
+DIGEST = "a4e087e00884"  # of machine.py
 LANES = 16  # points side by side: two of AVX-512's registers, four of AVX's
 ROWS = 6  # records at a time: their scores of a panel stay in registers
 NEAR = 2**20  # bytes of the second cache
@@ -280,7 +282,8 @@ def sum_part(job, X, part):
                 logistic_row(z, width, y[j + r])
             else:
                 linear_row(z, width, y[j + r], threshold)
-            clip_row(z, width, norm[j + r], clip)
+            if clip < math.inf:
+                clip_row(z, width, norm[j + r], clip)
             keep_row(z, width, level, shrunk, shorter)
         for p in range(many):  # rows that are not there are 0 in the tile
             add_panel(count, places_at, tile_at, q, z_at + 8 * p * LANES, group, total_at + 8 * p * q * LANES)
@@ -370,7 +373,7 @@ def handle(frame):
         lay_in(w, bias, shift, asked, p * LANES, here, q, dim, intercept, dense, offset, scale)
     share_out(frame, job, get(helpers(), PANELS + dtype_of(frame)))
 
-    sums, result = numbers(job + 8 * body, groups * stripes * size), result_of(frame, runs * dim)
+    sums, result = numbers(job + 8 * body, groups * stripes * size), numbers(result_of(frame), runs * dim)
     for g in range(groups):
         for stripe in range(1, stripes):
             add_part(sums, g * stripes * size, (g * stripes + stripe) * size, group * LANES * (2 + q))

@@ -1,0 +1,79 @@
+"""The foreign function of `ahead`, in machine code. `problem.machine` has what it is made with."""
+
+# pyright: reportCallIssue=false
+# (an intrinsic is called without the typing context that it is defined with)
+
+from llvmlite import ir
+from numba import carray, types  # pyright: ignore[reportPrivateImportUsage]
+from numba.extending import intrinsic
+
+from relaydp.problem.machine import (
+    BUFFER_RANK,
+    FRAME_ARGS,
+    FRAME_COUNT,
+    argument,
+    at,
+    bytes_of,
+    compiled,
+    entry,
+    exact,
+    get,
+    int32,
+    is_question,
+    result_of,
+    shape,
+    word,
+)
+
+DIGEST = "a4e087e00884"  # of problem/machine.py
+LINE = 64  # bytes that come together
+MOST = 32  # lines of one row: what comes after them, a processor guesses by itself
+SOON = 4  # hops: what is asked for now is there by then; where an agent's records start has to be known before
+ROUTE, START, RECORDS, ROWS = 2, 3, 5, 9  # arguments
+
+
+@intrinsic
+def bring(typingctx, address):
+    """Ask for the line with this address; nothing happens where there is none."""
+
+    def build(context, builder, signature, args):
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        builder.call(function, [builder.inttoptr(args[0], pointer), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(word), build
+
+
+@exact
+def bring_all(address, length):
+    first, last = address // LINE, (address + length - 1) // LINE
+    for line in range(first, min(last, first + MOST - 1) + 1):
+        bring(line * LINE)
+
+
+def handle(frame):
+    """XLA calls this with the holder, its place on the route, the route, start, size, X, y, shrink, norm, and any
+    arrays with a row of float64 for each agent. The holder is returned."""
+    if is_question(frame):
+        return 0
+    carray(at(result_of(frame), int32), (1,))[0] = carray(at(argument(frame, 0), int32), (1,))[0]
+    here = carray(at(argument(frame, 1), int32), (1,))[0]
+    i, later = entry(frame, ROUTE, here + SOON), entry(frame, ROUTE, here + 2 * SOON)
+    for number in (START, START + 1):
+        bring(argument(frame, number) + 4 * later)
+    for number in range(ROWS, get(frame, FRAME_COUNT)):
+        row = 8 * (shape(frame, number, 1) if get(get(get(frame, FRAME_ARGS), number), BUFFER_RANK) == 2 else 1)
+        bring_all(argument(frame, number) + i * row, row)
+    start, size = entry(frame, START, i), entry(frame, START + 1, i)
+    row = shape(frame, RECORDS, 1) * bytes_of(frame, RECORDS)
+    bring_all(argument(frame, RECORDS) + start * row, size * row)
+    for number in range(RECORDS + 1, ROWS):
+        bring_all(argument(frame, number) + 8 * start, 8 * size)
+    return 0
+
+
+def handler():
+    """The address of `handle`."""
+    return compiled(handle).address
