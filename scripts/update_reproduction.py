@@ -3,7 +3,8 @@
     relaydp paper all --out paper
     python scripts/update_reproduction.py paper
 
-Each part of the page between `<!-- NAME -->` and `<!-- end of NAME -->` is replaced by what the experiment shows.
+Each part of the page between `<!-- NAME -->` and `<!-- end of NAME -->` is replaced by what the experiment shows; where
+the folder has no cell of an experiment, its part stays as it is.
 """
 
 import re
@@ -25,6 +26,8 @@ def main(folder: Path) -> None:
     FIGURES.mkdir(exist_ok=True)
     for name, experiment in EXPERIMENTS.items():
         cells = {cell.key: kept for cell in experiment.cells(FULL) if (kept := read_cell(folder, cell)) is not None}
+        if not cells:
+            continue
         blocks = experiment.show(Found(FULL, cells), folder)
         for block in blocks:
             if isinstance(block, Picture):
