@@ -2,7 +2,7 @@
 
 Where all runs visit the same agents in the same order (cyclic, tour, rounds), each activation reads an agent's records
 once for the whole batch. Where every run has a walk of its own, an accelerator still takes them together; a CPU, for
-which gathering a batch of agents' records costs more than it saves, takes them one after the other inside the same call.
+which gathering a batch of agents' records costs more than it saves, takes them one after the other inside one call.
 """
 
 from __future__ import annotations
