@@ -199,6 +199,19 @@ def test_real_experiments_end_to_end_in_two_processes(tmp_path):
     assert {path.name for path in (tmp_path / "cells").iterdir()} == kept
 
 
+def test_long_cells_begin_first_and_every_cell_is_in_one_lot():
+    table = EXPERIMENTS["table-logistic"]
+    work = [(table, cell) for cell in table.cells(FULL) if not cell.alone]
+    lots = runner.in_lots(work)
+    assert sorted(cell.key for lot in lots for _, cell in lot) == sorted(cell.key for _, cell in work)
+    (_, first), *others = lots[0]
+    assert (first.algorithm, first.data, first.plf, others) == ("mr-admm", "cifar10", FULL.decaying, [])
+    longs = [max(cell.long for _, cell in lot) for lot in lots]
+    assert longs == sorted(longs, reverse=True)
+    assert all(len(lot) == 1 for lot in lots if lot[0][1].long)
+    assert max(len(lot) for lot in lots) == runner.LOT
+
+
 def test_xla_is_told_what_suits_a_gpu_where_there_is_one(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "GPU", str(tmp_path / "none"))
     assert "XLA_FLAGS" not in runner._shared_out(2)

@@ -90,6 +90,11 @@ class Cell:
     alone: ClassVar[bool] = False  # whether it must have the machine to itself, because it takes time
 
     @property
+    def long(self) -> int:
+        """0, or how much longer than most it takes, roughly: the longest are begun first, each in a lot of its own."""
+        return 0
+
+    @property
     def key(self) -> str:
         content = json.dumps({"kind": type(self).__name__, **asdict(self)}, sort_keys=True)
         words = [str(value) for value in asdict(self).values() if isinstance(value, str) and value]

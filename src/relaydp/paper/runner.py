@@ -86,7 +86,7 @@ def _together(home: Path, work: list[tuple[Experiment, Cell]], jobs: int) -> Ite
     """
     if not work:
         return
-    lots = [work[at : at + LOT] for at in range(0, len(work), LOT)]
+    lots = in_lots(work)
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
     before = dict(os.environ)
     try:
@@ -102,6 +102,16 @@ def _together(home: Path, work: list[tuple[Experiment, Cell]], jobs: int) -> Ite
         pool.shutdown(wait=True, cancel_futures=True)
         for name in _shared_out(jobs).keys() - before.keys():
             os.environ.pop(name, None)
+
+
+def in_lots(work: Sequence[tuple[Experiment, Cell]]) -> list[list[tuple[Experiment, Cell]]]:
+    """What processes take in turn: long cells one by one, the longest first; then the others, neighbours together.
+
+    A long cell begun last would leave every other process idle until it is done.
+    """
+    long = sorted((pair for pair in work if pair[1].long), key=lambda pair: -pair[1].long)
+    others = [pair for pair in work if not pair[1].long]
+    return [[pair] for pair in long] + [others[at : at + LOT] for at in range(0, len(others), LOT)]
 
 
 def _shared_out(jobs: int) -> dict[str, str]:
