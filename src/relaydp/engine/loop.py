@@ -27,7 +27,7 @@ from relaydp.problem.problem import Terms
 
 BLOCKS = 25  # stretches a chunk
 POINTS = 200  # stretches a run of average length: the trace's resolution
-UNROLL = 4  # hops that an accelerator is given at once: launching them is most of what a short one costs
+UNROLL = 8  # hops that an accelerator is given at once: launching them is most of what a short one costs
 GROWTH = 1e6  # a baton this many times longer than the public radius is no longer an answer
 
 
