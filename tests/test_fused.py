@@ -315,17 +315,83 @@ def test_a_sweep_by_panels_is_the_sweep_by_products(monkeypatch, algorithm):
     assert_same(rd.sweep(problem, rd.ring(3), **options).x, by_products.x, 1e-12)
 
 
+def mean_loss(problem: rd.Problem, x: Any) -> float:
+    """The mean over agents of their records' mean loss, in NumPy."""
+    silos, total = problem.silos, problem.split.sizes.sum()
+    A, y = np.asarray(silos.dense().X)[:total], np.asarray(silos.y)[:total]
+    z = A @ np.asarray(x)[: A.shape[1]] + (x[-1] if problem.intercept else 0.0)
+    if problem.loss.name == "logistic":
+        each = np.logaddexp(0.0, -y * z)
+    elif problem.loss.name == "huber":
+        each = np.where(abs(z - y) <= 0.8, 0.5 * (z - y) ** 2, 0.8 * (abs(z - y) - 0.4))
+    else:
+        each = 0.5 * (z - y) ** 2
+    return float(np.mean([own.mean() for own in np.split(each, np.cumsum(problem.split.sizes)[:-1])]))
+
+
+def test_losses_at_many_points_are_each_of_theirs(loss, stored, intercept):
+    problem = draw_problem(loss, stored, intercept, [1100, 8, 1], FEATURES)  # products of many factors are folded
+    xs = many_points(problem, 19)
+    assert_same(fused.values(problem.silos, xs), [mean_loss(problem, x) for x in xs])
+
+
+def test_losses_far_out_and_of_what_is_not_a_number(loss):
+    problem = draw_problem(loss, "dense", False, SIZES, FEATURES)
+    xs = many_points(problem, 9)
+    odd = xs.at[2].multiply(1e5).at[4, 2].set(jnp.nan)
+    found = np.asarray(fused.values(problem.silos, odd))
+    assert np.isnan(found[4])
+    assert found[2] == pytest.approx(mean_loss(problem, odd[2]), rel=1e-13)
+    assert_same(np.delete(found, [2, 4]), [mean_loss(problem, x) for k, x in enumerate(odd) if k not in (2, 4)])
+
+
+@pytest.mark.parametrize("stored", ["shifted bytes", "double"])
+def test_objectives_and_accuracies_are_the_same_by_passes(monkeypatch, stored, intercept):
+    problem, again = (draw_problem("logistic", stored, intercept, [40, 30, 30], FEATURES) for _ in range(2))
+    xs = np.asarray(many_points(problem, 21)) * (np.arange(21) > 0)[:, None]  # 0 too: no score is above 0
+    by_products = problem.objectives(xs), problem.accuracies(xs)
+    assert not fused.measures(again.silos, 21, again.data.X.size)
+    monkeypatch.setattr(fused, "SOME", 1)
+    assert not fused.measures(again.silos, 21, again.data.X.size)  # agents have few records
+    monkeypatch.setattr(fused, "WORTH", 1)
+    assert fused.measures(again.silos, 21, again.data.X.size)
+    assert_same(again.objectives(xs), by_products[0])
+    np.testing.assert_array_equal(again.accuracies(xs), by_products[1])
+    assert "working_silos" not in again.__dict__ and "_held_out" not in again.__dict__
+
+
+def test_a_label_that_is_no_sign_is_never_right(monkeypatch):
+    X, y = np.ones((30, 3)), np.resize([1.0, -1.0, 1.0], 30)
+    problem = rd.least_squares(rd.Records(X, y, test=rd.Records(X, np.resize([1.0, -1.0, 2.0], 30))), 2)
+    xs = np.ones((9, 3)) * np.array([1.0, -1.0, 0.0])[np.arange(9) % 3][:, None]
+    expected = problem.accuracies(xs)
+    np.testing.assert_allclose(expected[:3], 1 / 3)
+    monkeypatch.setattr(fused, "SOME", 1)
+    monkeypatch.setattr(fused, "WORTH", 1)
+    np.testing.assert_array_equal(problem.accuracies(xs), expected)
+    assert "_held_out_silos" in problem.__dict__
+
+
 def test_panels_are_for_neither_few_points_nor_a_crowd_over_wide_records():
     assert fused.pays_at_many(64, 2**22, 3072) and fused.pays_at_many(1024, 2**22, 784)
     assert not fused.pays_at_many(1024, 2**22, 3072)
     assert not fused.pays_at_many(7, 2**22, 784) and not fused.pays_at_many(64, 2**19, 22)
 
 
-@pytest.mark.parametrize("name", ["problem/kernel.py", "problem/panels.py", "engine/fetch.py"])
-def test_kept_machine_code_is_of_the_present_machine(name):
-    """Numba keeps it until the file that asks for it changes, and does not see that `machine` has."""
+@pytest.mark.parametrize(
+    ("name", "made_of"),
+    [
+        ("problem/kernel.py", ["machine.py"]),
+        ("problem/panels.py", ["machine.py"]),
+        ("problem/values.py", ["machine.py", "panels.py"]),
+        ("engine/fetch.py", ["machine.py"]),
+    ],
+)
+def test_kept_machine_code_is_of_the_present_machine(name, made_of):
+    """Numba keeps it until the file that asks for it changes, and does not see that a file it imports has."""
     package = Path(rd.__file__).parent
-    digest = hashlib.sha256((package / "problem/machine.py").read_bytes()).hexdigest()[:12]
+    content = b"".join((package / "problem" / part).read_bytes() for part in made_of)
+    digest = hashlib.sha256(content).hexdigest()[:12]
     assert f'DIGEST = "{digest}"' in (package / name).read_text(), f"{name} should say {digest}"
 
 

@@ -25,7 +25,7 @@ from relaydp.problem.machine import (
     word,
 )
 
-DIGEST = "a4e087e00884"  # of problem/machine.py
+DIGEST = "c6414a472c63"  # of problem/machine.py
 LINE = 64  # bytes that come together
 MOST = 32  # lines of one row: what comes after them, a processor guesses by itself
 SOON = 4  # hops: what is asked for now is there by then; where an agent's records start has to be known before

@@ -18,8 +18,6 @@ Only `fused` imports this, when a run first needs it. `machine` has what it is m
 
 import math
 
-from numba import carray  # pyright: ignore[reportPrivateImportUsage]
-
 from relaydp.problem.machine import (
     CLIP,
     DENSE,
@@ -31,15 +29,12 @@ from relaydp.problem.machine import (
     LOGISTIC,
     LOSS,
     NORM,
-    RECORDS,
     SHARE,
     SHRINK,
-    SIZE,
+    SINGLE,
     THRESHOLD,
     U8,
-    WIDTH,
     argument,
-    at,
     byte,
     compiled,
     double,
@@ -53,6 +48,7 @@ from relaydp.problem.machine import (
     make_job,
     numbers,
     quick,
+    records,
     result_of,
     shape,
     share_out,
@@ -61,7 +57,7 @@ from relaydp.problem.machine import (
     work,
 )
 
-DIGEST = "a4e087e00884"  # of machine.py
+DIGEST = "c6414a472c63"  # of machine.py
 ROWS = 8  # read together: x and the sum then pass through the nearest cache once for all of them
 BLOCK = 64  # rows whose slopes are computed together, which is what short rows spend their time on
 SHORT = 64  # features: so many rows of a block stay in the nearest cache
@@ -196,15 +192,15 @@ def sum_part(job, X, part):
 
 
 def help_byte(job):
-    return work(job, carray(at(get(job, RECORDS), byte), (get(job, SIZE), get(job, WIDTH))), sum_part)
+    return work(job, records(job, byte), sum_part)
 
 
 def help_single(job):
-    return work(job, carray(at(get(job, RECORDS), single), (get(job, SIZE), get(job, WIDTH))), sum_part)
+    return work(job, records(job, single), sum_part)
 
 
 def help_double(job):
-    return work(job, carray(at(get(job, RECORDS), double), (get(job, SIZE), get(job, WIDTH))), sum_part)
+    return work(job, records(job, double), sum_part)
 
 
 HELP = {"uint8": (U8, help_byte), "float32": (F32, help_single), "float64": (F64, help_double)}
@@ -235,7 +231,7 @@ def handle(frame):
     for k in range(q):
         w[k] = asked[k] if dense else scale[k] * asked[k]
         w[q + 1] += 0.0 if dense else offset[k] * w[k]
-    share_out(frame, job, get(helpers(), dtype_of(frame)))
+    share_out(frame, job, get(helpers(), SINGLE + dtype_of(frame)))
 
     for part in range(1, parts):
         add_part(sums, part * stride, q + 2)
@@ -250,5 +246,5 @@ def handle(frame):
 def handler_for(dtype):
     """The address of `handle`, once it can serve records of this dtype."""
     number, function = HELP[dtype]
-    HELPERS[number] = compiled(function).address
+    HELPERS[SINGLE + number] = compiled(function).address
     return compiled(handle).address

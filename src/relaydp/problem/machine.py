@@ -1,4 +1,4 @@
-"""What machine code here (`kernel`, `panels`, `engine.fetch`) is made with: memory, XLA's calls and threads, e^x.
+"""What machine code here (`kernel`, `panels`, `values`, `engine.fetch`) is made of: memory, XLA's calls, threads, e^x.
 
 XLA hands over the address of a call frame (xla/ffi/api/c_api.h), its thread pool that of a job; both are read as 64-bit
 words. A job begins with the words below; threads share its counters, take its parts one by one, and the last to leave
@@ -19,7 +19,9 @@ from llvmlite.binding import add_symbol
 from numba import carray, types  # pyright: ignore[reportPrivateImportUsage]
 from numba.extending import intrinsic
 
-LOGISTIC, LINEAR = 0, 1  # s_j: -y / (1 + exp(yz)), or z - y cut off at the threshold (inf: least squares)
+# s_j: -y / (1 + exp(yz)), or z - y cut off at the threshold (inf: least squares); or, for a value alone, whether z and
+# y have one sign
+LOGISTIC, LINEAR, RIGHT = 0, 1, 2
 
 # A job: counters that threads share, and the records in question. A kernel's own words come after HEAD.
 NEXT, DONE, USERS, COUNT, SHARE, WIDTH, SIZE = range(7)
@@ -37,6 +39,7 @@ U8, F32, F64 = 6, 11, 12
 
 int32, word, byte, single, double = types.int32, types.int64, types.uint8, types.float32, types.float64
 exact = numba.njit(error_model="numpy")
+joined = numba.njit(error_model="numpy", fastmath={"contract"})  # a product and a sum may become one instruction
 quick = numba.njit(error_model="numpy", fastmath={"reassoc", "contract"})  # sums in any order; NaN and inf stay
 
 
@@ -75,9 +78,9 @@ def call(typingctx, function, argument):
     return word(word, word), build
 
 
-HELPERS = (ctypes.c_int64 * 32)()  # addresses of what threads are to call, by dtype, the panels' PANELS further on;
+HELPERS = (ctypes.c_int64 * 48)()  # addresses of what threads are to call, by kernel and dtype: KERNEL + dtype;
 add_symbol("relaydp_helpers", ctypes.addressof(HELPERS))  # found under a name: kept machine code outlives an address
-PANELS = 16
+SINGLE, PANELS, VALUES = 0, 16, 32
 
 
 @intrinsic
@@ -166,7 +169,7 @@ ROUNDER, LARGEST = 6755399441055744.0, 708.0  # 1.5 2^52; e^LARGEST is a normal 
 SERIES = tuple(1.0 / math.factorial(k) for k in range(14))
 
 
-@exact
+@joined
 def exponential(x):
     """e^x for |x| up to LARGEST, the nearest of those beyond it, and NaN for NaN."""
     x = LARGEST if x > LARGEST else x
@@ -273,13 +276,18 @@ def leave(job):
 
 
 @exact
-def work(job, X, sum_part):
+def records(job, kind):
+    return carray(at(get(job, RECORDS), kind), (get(job, SIZE), get(job, WIDTH)))
+
+
+@exact
+def work(job, X, do_part):
     """Do parts until none is left to begin."""
     while True:
         part = fetch_add(job + 8 * NEXT, 1)
         if part >= get(job, COUNT):
             break
-        sum_part(job, X, part)
+        do_part(job, X, part)
         fetch_add(job + 8 * DONE, 1)
     return leave(job)
 

@@ -10,7 +10,10 @@ Both keep in registers what they add to, or multiply with: the inner loop of a m
 not find it by itself, so these two are written in its language. Panels that fit into the second cache together share
 a tile. Parts are such groups of panels times rows, and sums are added in an order that depends on sizes alone.
 
-Only `fused` imports this, when a batch first needs it. `machine` has what it is made with.
+A tile has one column more, of ones: w's last row is -offset'w, so that (1) takes the offset off, and that of (2)'s
+total is the sum of p shrink, with which the offset is taken off there.
+
+Only `fused` imports this, when a batch first needs it, and `values`, for losses. `machine` has what it is made with.
 """
 
 # pyright: reportCallIssue=false
@@ -35,13 +38,10 @@ from relaydp.problem.machine import (
     LOSS,
     NORM,
     PANELS,
-    RECORDS,
     SHARE,
     SHRINK,
-    SIZE,
     THRESHOLD,
     U8,
-    WIDTH,
     argument,
     at,
     byte,
@@ -54,10 +54,12 @@ from relaydp.problem.machine import (
     helpers,
     int32,
     is_question,
+    joined,
     leave,
     make_job,
     numbers,
     put,
+    records,
     result_of,
     shape,
     share_out,
@@ -67,20 +69,21 @@ from relaydp.problem.machine import (
     work,
 )
 
-DIGEST = "a4e087e00884"  # of machine.py
+DIGEST = "c6414a472c63"  # of machine.py
 LANES = 16  # points side by side: two of AVX-512's registers, four of AVX's
 ROWS = 6  # records at a time: their scores of a panel stay in registers
 NEAR = 2**20  # bytes of the second cache
 PARTS = 4  # at least, where there are enough rows for them
 LEAST = 64  # rows a part
+SHORT = 64  # features
 
-# After a job's head: three numbers; every point's intercept, and offset'w; the panels, w. Then for each part its sums,
-# of p, of p shrink, of p shrink X; a tile, its scores, and which features count.
-STRIPES, GROUP, MANY = HEAD, HEAD + 1, HEAD + 2
-START = HEAD + 3
+# After a job's head: four numbers; every point's intercept; the panels, w. Then for each part its sums, of p and of
+# p shrink X; a tile, its scores, and which features count.
+STRIPES, GROUP, MANY, INTERCEPT = range(HEAD, HEAD + 4)
+START = HEAD + 4
 
 vector = ir.VectorType(ir.DoubleType(), LANES)
-CONTRACT = ("contract",)  # a product and a sum may become one instruction
+CONTRACT = ("contract",)  # as in `joined`
 
 
 # ---------------------------------------------------------------- inner loops
@@ -151,12 +154,14 @@ def add_panel(typingctx, count, places, tile, q, p, across, total):
 def fill(X, j, rows, tile):
     q = X.shape[1]
     for r in range(ROWS):
+        row = r * (q + 1)
         if r < rows:
             for k in range(q):
-                tile[r * q + k] = X[j + r, k]
+                tile[row + k] = X[j + r, k]
+            tile[row + q] = 1.0
         else:
-            for k in range(q):
-                tile[r * q + k] = 0.0
+            for k in range(q + 1):
+                tile[row + k] = 0.0
 
 
 @exact
@@ -170,7 +175,7 @@ ALL_EIGHT = 0x0101010101010101
 
 @exact
 def find(X, j, rows, flags, flags_at, places):
-    """List the features that are not 0 in all these rows; how many there are."""
+    """List the features that are not 0 in all these rows, and the column of ones; how many there are."""
     for k in range(flags.size):
         flags[k] = 0
     for r in range(rows):
@@ -186,7 +191,26 @@ def find(X, j, rows, flags, flags_at, places):
             for k in range(8):
                 places[count] = 8 * eight + k
                 count += flags[8 * eight + k]
-    return count
+    places[count] = X.shape[1]
+    return count + 1
+
+
+@exact
+def fill_and_find(X, j, tile, places):
+    """Both at once for ROWS rows, sooner done where these are short."""
+    q = X.shape[1]
+    count = 0
+    for k in range(q):
+        some = False
+        for r in range(ROWS):
+            tile[r * (q + 1) + k] = X[j + r, k]
+            some |= X[j + r, k] != 0
+        places[count] = k
+        count += 1 if some else 0
+    for r in range(ROWS):
+        tile[r * (q + 1) + q] = 1.0
+    places[count] = q
+    return count + 1
 
 
 # ---------------------------------------------------------------- rows
@@ -195,22 +219,16 @@ def find(X, j, rows, flags, flags_at, places):
 # A row's scores, one a point; `width` is no constant, or LLVM would unroll these loops and then not vectorise them.
 
 
-@exact
-def shift_row(z, width, shift, bias, shrink):
+@joined
+def logistic_row(z, width, y, shrink, bias):
     for n in range(width):
-        z[n] = shrink * (z[n] - shift[n]) + bias[n]
+        z[n] = -y / (1.0 + exponential(y * (shrink * z[n] + bias[n])))
 
 
-@exact
-def logistic_row(z, width, y):
+@joined
+def linear_row(z, width, y, shrink, bias, threshold):
     for n in range(width):
-        z[n] = -y / (1.0 + exponential(y * z[n]))
-
-
-@exact
-def linear_row(z, width, y, threshold):
-    for n in range(width):
-        slope = z[n] - y
+        slope = shrink * z[n] + bias[n] - y
         slope = threshold if slope > threshold else slope
         z[n] = -threshold if slope < -threshold else slope
 
@@ -223,70 +241,98 @@ def clip_row(z, width, norm, clip):
 
 
 @exact
-def keep_row(z, width, level, shrunk, shrink):
+def add_row(z, width, level):
     for n in range(width):
         level[n] += z[n]
+
+
+@exact
+def shrink_row(z, width, shrink):
+    for n in range(width):
         z[n] *= shrink
-        shrunk[n] += z[n]
+
+
+# ---------------------------------------------------------------- parts
 
 
 @exact
 def part_size(q, group):
-    """Numbers: level and shrunk, totals, tile, z, places (half a number each), flags (an eighth)."""
-    return group * LANES * (2 + q + ROWS) + ROWS * q + (q + 15) // 2 + (q + 7) // 8
+    """Numbers: level, totals, tile, z, places (half a number each), flags (an eighth)."""
+    return group * LANES * (1 + q + 1 + ROWS) + ROWS * (q + 1) + (q + 16) // 2 + (q + 7) // 8
+
+
+@exact
+def panels_of(job, q, part):
+    """A part's panels: how many, and where are their intercepts, w, and what the part adds up."""
+    group, panels = get(job, GROUP), get(job, MANY)
+    first = part // get(job, STRIPES) * group
+    bias_at = job + 8 * (START + first * LANES)
+    w_at = job + 8 * (START + panels * LANES + first * (q + 1) * LANES)
+    level_at = job + 8 * (START + panels * LANES * (2 + q) + part * part_size(q, group))
+    return min(group, panels - first), bias_at, w_at, level_at
+
+
+@exact
+def rows_of(job, m, part):
+    """A part's first row, and the one after its last."""
+    first = part % get(job, STRIPES) * get(job, SHARE)
+    return first, min(m, first + get(job, SHARE))
+
+
+@exact
+def score_rows(X, j, rows, many, group, w_at, tile_at):
+    """(1) for these rows and all panels; how many features count. After the tile lie its scores, places and flags."""
+    q = X.shape[1]
+    z_at = tile_at + 8 * ROWS * (q + 1)
+    places_at = z_at + 8 * ROWS * group * LANES
+    flags_at = places_at + 8 * ((q + 16) // 2)
+    places, flags = carray(at(places_at, int32), (q + 9,)), carray(at(flags_at, byte), ((q + 7) // 8 * 8,))
+    tile = numbers(tile_at, ROWS * (q + 1))
+    if rows == ROWS and q <= SHORT:
+        count = fill_and_find(X, j, tile, places)
+    else:
+        fill(X, j, rows, tile)
+        count = find(X, j, rows, flags, flags_at, places)
+    for p in range(many):
+        w = w_at + 8 * p * (q + 1) * LANES
+        score_panel(count, places_at, tile_at, q + 1, w, z_at + 8 * p * LANES, group)
+    return count, z_at, places_at
 
 
 @exact
 def sum_part(job, X, part):
     m, q = X.shape
-    stripes, group, panels = get(job, STRIPES), get(job, GROUP), get(job, MANY)
-    first = part // stripes * group
-    many = min(group, panels - first)
-    width, across = many * LANES, group * LANES
-    bias_at = job + 8 * (START + first * LANES)
-    shift_at = bias_at + 8 * panels * LANES
-    w_at = job + 8 * (START + 2 * panels * LANES + first * q * LANES)
-    level_at = job + 8 * (START + panels * LANES * (2 + q) + part * part_size(q, group))
-    shrunk_at = level_at + 8 * across
-    total_at = shrunk_at + 8 * across
-    tile_at = total_at + 8 * across * q
-    z_at = tile_at + 8 * ROWS * q
-    places_at = z_at + 8 * ROWS * across
-    flags_at = places_at + 8 * ((q + 15) // 2)
-    tile, sums = numbers(tile_at, ROWS * q), numbers(level_at, across * (2 + q))
-    bias, shift, level, shrunk = (
-        numbers(bias_at, width),
-        numbers(shift_at, width),
-        numbers(level_at, width),
-        numbers(shrunk_at, width),
-    )
-    places, flags = carray(at(places_at, int32), (q + 8,)), carray(at(flags_at, byte), ((q + 7) // 8 * 8,))
+    group = get(job, GROUP)
+    many, bias_at, w_at, level_at = panels_of(job, q, part)
+    total_at = level_at + 8 * group * LANES
+    tile_at = total_at + 8 * group * LANES * (q + 1)
+    width = many * LANES
+    sums, bias, level = numbers(level_at, group * LANES * (2 + q)), numbers(bias_at, width), numbers(level_at, width)
     y, norm, shrink = numbers(get(job, LABELS), m), numbers(get(job, NORM), m), numbers(get(job, SHRINK), m)
     clip, threshold = numbers(get(job, CLIP), m)[0], numbers(get(job, THRESHOLD), m)[0]
-    dense, loss = get(job, DENSE) != 0, get(job, LOSS)
+    dense, loss, intercept = get(job, DENSE) != 0, get(job, LOSS), get(job, INTERCEPT) != 0
     for k in range(sums.size):
         sums[k] = 0.0
-    j = part % stripes * get(job, SHARE)
-    last = min(m, j + get(job, SHARE))
+    j, last = rows_of(job, m, part)
     while j < last:
         rows = min(ROWS, last - j)
-        fill(X, j, rows, tile)
-        count = find(X, j, rows, flags, flags_at, places)
-        for p in range(many):
-            score_panel(count, places_at, tile_at, q, w_at + 8 * p * q * LANES, z_at + 8 * p * LANES, group)
+        count, z_at, places_at = score_rows(X, j, rows, many, group, w_at, tile_at)
         for r in range(rows):
-            z = numbers(z_at + 8 * r * across, width)
+            z = numbers(z_at + 8 * r * group * LANES, width)
             shorter = 1.0 if dense else shrink[j + r]
-            shift_row(z, width, shift, bias, shorter)
             if loss == LOGISTIC:
-                logistic_row(z, width, y[j + r])
+                logistic_row(z, width, y[j + r], shorter, bias)
             else:
-                linear_row(z, width, y[j + r], threshold)
+                linear_row(z, width, y[j + r], shorter, bias, threshold)
             if clip < math.inf:
                 clip_row(z, width, norm[j + r], clip)
-            keep_row(z, width, level, shrunk, shorter)
+            if intercept:
+                add_row(z, width, level)
+            if shorter != 1.0:
+                shrink_row(z, width, shorter)
         for p in range(many):  # rows that are not there are 0 in the tile
-            add_panel(count, places_at, tile_at, q, z_at + 8 * p * LANES, group, total_at + 8 * p * q * LANES)
+            total = total_at + 8 * p * (q + 1) * LANES
+            add_panel(count, places_at, tile_at, q + 1, z_at + 8 * p * LANES, group, total)
         j += rows
 
 
@@ -294,60 +340,56 @@ def sum_part(job, X, part):
 
 
 def help_byte(job):
-    return work(job, carray(at(get(job, RECORDS), byte), (get(job, SIZE), get(job, WIDTH))), sum_part)
+    return work(job, records(job, byte), sum_part)
 
 
 def help_single(job):
-    return work(job, carray(at(get(job, RECORDS), single), (get(job, SIZE), get(job, WIDTH))), sum_part)
+    return work(job, records(job, single), sum_part)
 
 
 def help_double(job):
-    return work(job, carray(at(get(job, RECORDS), double), (get(job, SIZE), get(job, WIDTH))), sum_part)
+    return work(job, records(job, double), sum_part)
 
 
 HELP = {"uint8": (U8, help_byte), "float32": (F32, help_single), "float64": (F64, help_double)}
 
 
 @exact
-def lay_in(w, bias, shift, asked, first, many, q, dim, intercept, dense, offset, scale):
-    """Points first, first + 1, ..., one a row of `asked`, into a panel w."""
+def lay_in(w, bias, asked, first, many, q, dim, intercept, dense, offset, scale):
+    """Points first, first + 1, ..., one a row of `asked`, into a panel w, with -offset'w as its last row."""
     for n in range(LANES):
         bias[n] = asked[(first + n) * dim + q] if intercept and n < many else 0.0
-        shift[n] = 0.0
+        w[q * LANES + n] = 0.0
     for k in range(q):
-        by = 1.0 if dense else scale[k]
+        by, off = (1.0, 0.0) if dense else (scale[k], offset[k])
         for n in range(many):
             w[k * LANES + n] = asked[(first + n) * dim + k] * by
+            w[q * LANES + n] -= off * w[k * LANES + n]
         for n in range(many, LANES):
             w[k * LANES + n] = 0.0
-    if not dense:
-        for k in range(q):
-            for n in range(LANES):
-                shift[n] += offset[k] * w[k * LANES + n]
 
 
 @exact
-def add_part(sums, into, at, length):
+def add_part(into, more, length):
     for k in range(length):
-        sums[into + k] += sums[at + k]
+        into[k] += more[k]
 
 
 @exact
-def lay_out(result, total, level, shrunk, first, many, q, dim, intercept, dense, offset, scale, m):
+def lay_out(result, total, level, first, many, q, dim, intercept, dense, offset, scale, m):
     """A panel of sums into rows of the result."""
     for k in range(q):
         by, off = (1.0, 0.0) if dense else (scale[k], offset[k])
         for n in range(many):
-            result[(first + n) * dim + k] = (total[k * LANES + n] - off * shrunk[n]) * by / m
+            result[(first + n) * dim + k] = (total[k * LANES + n] - off * total[q * LANES + n]) * by / m
     if intercept:
         for n in range(many):
             result[(first + n) * dim + q] = level[n] / m
 
 
-def handle(frame):
-    """XLA calls this; x has one point a row, the result one gradient."""
-    if is_question(frame):
-        return 0
+@exact
+def begin(frame):
+    """A job with the points of x, one a row, laid into panels."""
     m, q, choices = size_of(frame), shape(frame, 0, 1), argument(frame, 12)
     runs, dim = shape(frame, 9, 0), shape(frame, 9, 1)
     intercept, dense = get(choices, 1), get(choices, 2)
@@ -359,30 +401,52 @@ def handle(frame):
     stripes = max(1, min(-(-PARTS // groups), m // LEAST))
     share = -(-m // (stripes * ROWS)) * ROWS  # whole tiles
     stripes = -(-m // share)
-    size, body = part_size(q, group), START + panels * LANES * (2 + q)
-    job = make_job(frame, groups * stripes, share, body + groups * stripes * size - HEAD)
+    room = START - HEAD + panels * LANES * (2 + q) + groups * stripes * part_size(q, group)
+    job = make_job(frame, groups * stripes, share, room)
     put(job, STRIPES, stripes)
     put(job, GROUP, group)
     put(job, MANY, panels)
+    put(job, INTERCEPT, intercept)
     asked = numbers(argument(frame, 9), runs * dim)
     for p in range(panels):
         bias = numbers(job + 8 * (START + p * LANES), LANES)
-        shift = numbers(job + 8 * (START + (panels + p) * LANES), LANES)
-        w = numbers(job + 8 * (START + (2 * panels + p * q) * LANES), q * LANES)
+        w = numbers(job + 8 * (START + (panels + p * (q + 1)) * LANES), (q + 1) * LANES)
         here = min(LANES, runs - p * LANES)
-        lay_in(w, bias, shift, asked, p * LANES, here, q, dim, intercept, dense, offset, scale)
+        lay_in(w, bias, asked, p * LANES, here, q, dim, intercept, dense, offset, scale)
+    return job
+
+
+@exact
+def add_stripes(job, q, length):
+    """Add up what the parts of each group of panels have found, `length` numbers each, in the first of them."""
+    stripes, group, panels = get(job, STRIPES), get(job, GROUP), get(job, MANY)
+    for p in range(0, panels, group):
+        _, _, _, into = panels_of(job, q, p // group * stripes)
+        for stripe in range(1, stripes):
+            _, _, _, more = panels_of(job, q, p // group * stripes + stripe)
+            add_part(numbers(into, length), numbers(more, length), length)
+
+
+def handle(frame):
+    """XLA calls this; x has one point a row, the result one gradient."""
+    if is_question(frame):
+        return 0
+    m, q, choices = size_of(frame), shape(frame, 0, 1), argument(frame, 12)
+    runs, dim = shape(frame, 9, 0), shape(frame, 9, 1)
+    intercept, dense = get(choices, 1), get(choices, 2)
+    offset, scale = numbers(argument(frame, 4), q), numbers(argument(frame, 5), q)
+    result = numbers(result_of(frame), runs * dim)
+    job = begin(frame)
     share_out(frame, job, get(helpers(), PANELS + dtype_of(frame)))
 
-    sums, result = numbers(job + 8 * body, groups * stripes * size), numbers(result_of(frame), runs * dim)
-    for g in range(groups):
-        for stripe in range(1, stripes):
-            add_part(sums, g * stripes * size, (g * stripes + stripe) * size, group * LANES * (2 + q))
-    for p in range(panels):
-        first, k = job + 8 * (body + p // group * stripes * size), p % group
-        level, shrunk = numbers(first + 8 * k * LANES, LANES), numbers(first + 8 * (group + k) * LANES, LANES)
-        total = numbers(first + 8 * (2 * group + k * q) * LANES, q * LANES)
+    group, stripes = get(job, GROUP), get(job, STRIPES)
+    add_stripes(job, q, group * LANES * (2 + q))
+    for p in range(get(job, MANY)):
+        _, _, _, first = panels_of(job, q, p // group * stripes)
+        level = numbers(first + 8 * (p % group) * LANES, LANES)
+        total = numbers(first + 8 * (group + p % group * (q + 1)) * LANES, (q + 1) * LANES)
         here = min(LANES, runs - p * LANES)
-        lay_out(result, total, level, shrunk, p * LANES, here, q, dim, intercept, dense, offset, scale, m)
+        lay_out(result, total, level, p * LANES, here, q, dim, intercept, dense, offset, scale, m)
     return leave(job)
 
 

@@ -56,23 +56,28 @@ class Terms:
         kept, free = self._split(x)
         return jnp.concatenate([self.l2 * kept, jnp.zeros_like(free)])
 
-    def smooth_value(self, x: Float[Array, " dim"], silos: Silos) -> Float[Array, ""]:
-        """F without r."""
-        kept, _ = self._split(x)
-        return silos.mean_value(x) + 0.5 * self.l2 * jnp.sum(kept * kept)
-
     def smooth_gradient(self, x: Float[Array, " dim"], silos: Silos) -> Float[Array, " dim"]:
         return silos.mean_gradient(x) + self.ridge_gradient(x)
 
-    def objective(self, x: Float[Array, " dim"], silos: Silos) -> Float[Array, ""]:
-        """F(x)."""
-        return self.smooth_value(x, silos) + self.regulariser.value(self._split(x)[0])
+    def objectives(self, xs: Float[Array, "points dim"], silos: Silos) -> Float[Array, " points"]:
+        """F at each row of xs."""
+
+        def add(mean: Array, x: Array) -> Array:
+            kept, _ = self._split(x)
+            return mean + 0.5 * self.l2 * jnp.sum(kept * kept) + self.regulariser.value(kept)
+
+        return jax.vmap(add)(silos.mean_values(xs), xs)
 
 
 @jax.jit
 def _objectives(terms: Terms, silos: Silos, xs: Float[Array, "points dim"]) -> Float[Array, " points"]:
     """F at each row of xs: a few points share one pass over the records, however many there are."""
-    return jax.lax.map(lambda x: terms.objective(x, silos), xs, batch_size=POINTS_A_PASS)
+    if silos.by_passes:
+        return terms.objectives(xs, silos)
+    return jax.lax.map(lambda x: terms.objectives(x[None], silos)[0], xs, batch_size=POINTS_A_PASS)
+
+
+_shares_right = jax.jit(fused.shares_right)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,10 +137,12 @@ class Problem:
     def silos(self) -> Silos:
         """Every agent's records as one pytree of arrays, in the smallest dtype that holds them to the last bit."""
         order, sizes, _ = self.split
+        return self._lay_out(self._scaled, self.encode_labels(self.data.y), order, sizes)
+
+    def _lay_out(self, scaled: Scaling, labels: np.ndarray, order: np.ndarray, sizes: np.ndarray) -> Silos:
         start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         rows = int(sizes.max())
         padding = int((start + rows).max() - sizes.sum())
-        scaled, labels = self._scaled, self.encode_labels(self.data.y)
 
         def column(values: np.ndarray) -> Array:
             ordered = values[order]
@@ -321,7 +328,9 @@ class Problem:
 
     def objectives(self, xs: Any) -> np.ndarray:
         """F at each row of xs (points, dim)."""
-        return np.asarray(_objectives(self.terms, self.working_silos, jnp.asarray(xs, jnp.float64)))
+        passes = fused.measures(self.silos, len(xs), self.data.X.size)
+        silos = replace(self.silos, by_passes=True) if passes else self.working_silos
+        return np.asarray(_objectives(self.terms, silos, jnp.asarray(xs, jnp.float64)))
 
     def objective(self, x: Any) -> float:
         """F(x)."""
@@ -333,11 +342,21 @@ class Problem:
         scaled = scale_records(data.X, self.ranges, self.record_norm)
         return (scaled.X.astype(np.float64) - scaled.offset) * scaled.scale * scaled.shrink[:, None]
 
+    @property
+    def held_out(self) -> Records:
+        """What accuracy is measured on: the test records, or the training ones without any."""
+        return self.data if self.data.test is None else self.data.test
+
     @cached_property
     def _held_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Features and labels that accuracy is measured on: the test records, or the training ones without any."""
-        data = self.data.test if self.data.test is not None else self.data
-        return self._features(data), self.encode_labels(data.y)
+        return self._features(self.held_out), self.encode_labels(self.held_out.y)
+
+    @cached_property
+    def _held_out_silos(self) -> Silos:
+        """As if one agent had them."""
+        data = self.held_out
+        scaled = scale_records(data.X, self.ranges, self.record_norm)
+        return self._lay_out(scaled, self.encode_labels(data.y), np.arange(len(data)), np.array([len(data)]))
 
     @property
     def classifies(self) -> bool:
@@ -363,6 +382,10 @@ class Problem:
     def accuracies(self, xs: np.ndarray) -> np.ndarray:
         """Share of held-out labels predicted right, for each row of xs (points, dim)."""
         assert not isinstance(self.loss, CustomLoss)
+        numbers = self.held_out.X.size
+        if fused.pays_at_many(len(xs), numbers, self.dim) and fused.measures(self._held_out_silos, len(xs), numbers):
+            filled = np.concatenate([xs, np.zeros((-len(xs) % 16, self.dim))])  # so that few sizes compile
+            return np.asarray(_shares_right(self._held_out_silos, filled))[: len(xs)]
         A, y = self._held_out
         outputs = self.loss.outputs
         W = np.asarray(xs).reshape(len(xs), -1, outputs)

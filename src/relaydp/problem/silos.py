@@ -200,6 +200,10 @@ class Silos:
         losses = record_losses(self.loss, self.intercept, x, self._features(self.X, self.shrink), self.y)
         return _weighted_sum(self.record_weights(), losses)
 
+    def mean_values(self, xs: Float[Array, "points dim"]) -> Float[Array, " points"]:
+        """`mean_value` at each row of xs: points share their passes over the records."""
+        return fused.values(self, xs) if self.by_passes else jax.vmap(self.mean_value)(xs)
+
     def mean_gradient(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """The gradient of `mean_value`, unclipped."""
         A = self._features(self.X, self.shrink)
