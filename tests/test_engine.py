@@ -3,13 +3,14 @@
 import json
 import math
 import os
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
 import relaydp as rd
-from relaydp.engine import loop
+from relaydp.engine import loop, trace
 from relaydp.engine.plan import make_plan
 
 BUDGET = rd.Budget(epsilon=1.0, delta=1e-5)
@@ -194,6 +195,41 @@ def test_a_result_folder_reloads_and_reruns_to_the_same_bits(cancer, tmp_path):
     with pytest.raises(rd.errors.InputError, match="has no config.json"):
         result.save(tmp_path / "mine", overwrite=True)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
+
+
+def test_a_trace_that_would_take_long_is_measured_at_fewer_points(cancer, tmp_path, monkeypatch):
+    options = {"budget": BUDGET, "walk": "cyclic", "activations": 60, "transcript": False}
+    whole = rd.solve(cancer, rd.ring(6), **options).trace
+    monkeypatch.setattr(trace, "LITTLE", 0)
+    for few, points in [
+        (rd.solve(cancer, rd.ring(6), **options), 16),  # 60 passes over records do not pay for a block
+        (rd.solve(cancer, rd.ring(6), **options, trace=np.True_), 16),
+        (rd.solve(cancer, rd.ring(6), **options, trace=7), 7),
+        (rd.solve(cancer, rd.ring(6), **options, trace=10**6), len(whole)),
+    ]:
+        assert len(few.trace) == points
+        at = np.searchsorted(whole.hop, few.trace.hop)
+        assert (at[0], at[-1]) == (0, len(whole) - 1) and np.ptp(np.diff(at)) <= 1
+        for name in ("hop", "activations", "messages", "rho", "objective", "relative_error", "accuracy"):
+            np.testing.assert_allclose(getattr(few.trace, name), getattr(whole, name)[at], rtol=1e-12)
+        again = rd.rerun(few.save(tmp_path / str(points), overwrite=True))
+        np.testing.assert_array_equal(again.trace.hop, few.trace.hop)
+
+
+@pytest.mark.parametrize(("passes", "points"), [(300, 32), (410, 64), (10, 16), (10**5, 201)])
+def test_a_trace_has_whole_blocks_of_points_that_the_run_pays_for(cancer, monkeypatch, passes, points):
+    monkeypatch.setattr(trace, "LITTLE", 0)
+    plan = SimpleNamespace(activations=passes)
+    assert cancer.held_out.X.size < 0.25 * cancer.data.X.size  # a fifth of the passes, less a fifth
+    assert trace.affordable(cancer, plan, 201) == points
+    monkeypatch.setattr(trace, "LITTLE", 10**9)
+    assert trace.affordable(cancer, plan, 201) == 201
+
+
+@pytest.mark.parametrize("odd", [0, 1, -3, 2.5, "yes", None])
+def test_a_trace_of_no_such_number_of_points_is_refused(cancer, odd):
+    with pytest.raises(rd.errors.InputError, match="trace=.*2 or more"):
+        rd.solve(cancer, rd.ring(6), activations=2, trace=odd)
 
 
 def test_a_rerun_on_other_data_is_refused(tmp_path):

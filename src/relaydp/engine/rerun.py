@@ -44,7 +44,7 @@ def rerun(
         budget=None if budget is None else Budget(**budget),
         prior=None if prior is None else Directions(**{name: np.array(part) for name, part in prior.items()}),
         transcript=saved.transcript is not None,
-        trace=saved.trace is not None,
+        trace=saved.trace is not None and max(2, len(saved.trace)),
         reference=saved.reference is not None,
         progress=progress,
         **asked,

@@ -51,7 +51,7 @@ def solve(
     variant: str | None = None,
     noise: float | None = None,
     transcript: bool = True,
-    trace: bool = True,
+    trace: bool | int = True,
     reference: bool = True,
     progress: bool | Progress | None = None,
 ) -> Result:
@@ -73,7 +73,9 @@ def solve(
                      and signal instead of a guess from the bounds, and the best plans are tried on it
         variant      of "published": for recal "memoryless", "carried" or "replace", for d-admm "messages" or
                      "objective";  noise: its s_1 instead of a budget
-        transcript   keep everything that was sent;  trace, reference: measure the run (not covered by epsilon)
+        transcript   keep everything that was sent;  trace, reference: measure the run (not covered by epsilon), at up
+                     to 201 points, or where these would take long at as many as cost a twentieth of the run;
+                     trace=32 for so many
 
     Same arguments and seed, same result, bit for bit, on one machine.
 
@@ -87,6 +89,7 @@ def solve(
     if budget is not None and not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
     check_seed(seed)
+    _check_trace(trace)
     found = _find_reference(problem) if reference else None
     walk_key, noise_key = jax.random.split(jax.random.key(int(seed)))
     plan = make_plan(
@@ -111,7 +114,10 @@ def solve(
     with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
         outcome = run(problem, graph, plan, first, noise_key, transcript, report)
     best = None if found is None else found()
-    history = make_trace(problem, plan, first, outcome.at, outcome.points, best) if trace else None
+    history = None
+    if trace:
+        most = None if isinstance(trace, bool | np.bool_) else int(trace)
+        history = make_trace(problem, plan, first, outcome.at, outcome.points, best, most)
     status, sentence = _verdict(problem, plan, outcome, history)
     if best is not None and np.linalg.norm(best.x) <= TINY:
         sentence += " The minimiser is x* = 0 here, so relative error has no meaning: lower l1."
@@ -252,6 +258,11 @@ def _find_reference(problem: Problem) -> Callable[[], Reference]:
     found = pool.submit(minimise, problem)
     pool.shutdown(wait=False)
     return found.result
+
+
+def _check_trace(trace: object) -> None:
+    if not (isinstance(trace, bool | np.bool_) or (isinstance(trace, int | np.integer) and trace >= 2)):
+        raise InputError(f"trace={trace!r}; needed True, False, or at how many points to measure the run, 2 or more.")
 
 
 def _start(problem: Problem, x0: Any) -> np.ndarray:
