@@ -4,7 +4,7 @@
     python scripts/update_reproduction.py paper
 
 Each part of the page between `<!-- NAME -->` and `<!-- end of NAME -->` is replaced by what the experiment shows; where
-the folder has no cell of an experiment, its part stays as it is.
+the folder lacks cells of an experiment, its part stays as it is.
 """
 
 import re
@@ -25,8 +25,10 @@ def main(folder: Path) -> None:
     text = PAGE.read_text()
     FIGURES.mkdir(exist_ok=True)
     for name, experiment in EXPERIMENTS.items():
-        cells = {cell.key: kept for cell in experiment.cells(FULL) if (kept := read_cell(folder, cell)) is not None}
-        if not cells:
+        cells = {cell.key: read_cell(folder, cell) for cell in experiment.cells(FULL)}
+        missing = sum(kept is None for kept in cells.values())
+        if missing:
+            print(f"{name}: {missing} of {len(cells)} cells are missing; left as it is.")
             continue
         blocks = experiment.show(Found(FULL, cells), folder)
         for block in blocks:
