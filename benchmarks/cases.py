@@ -383,12 +383,13 @@ def decent_bench(options: Options) -> Figures:
     sys.path.insert(0, str(HERE))
     import peers
 
-    python = peers.peer_python() if os.environ.get("RELAYDP_PEER_PYTHON") else None
+    there = os.environ.get("RELAYDP_PEER_PYTHON") or peers.HOME.exists()  # a benchmark installs nothing
+    python = peers.peer_python() if there else None
     works = (
         python is not None and not subprocess.run([python, "-c", "import decent_bench"], capture_output=True).returncode
     )
     if python is None or not works:
-        raise Skip("decent-bench was not found; RELAYDP_PEER_PYTHON names the Python that has it")
+        raise Skip("decent-bench was not found: `python benchmarks/peers.py`, or RELAYDP_PEER_PYTHON=its Python")
     if options.part == "ours":
         peers.ours()
         return []

@@ -21,6 +21,7 @@ import numpy as np
 import relaydp as rd
 
 ROOT = Path(__file__).parent.parent
+HOME = ROOT / ".peers" / "decent-bench"
 AGENTS, RECORDS, FEATURES, ITERATIONS = 20, 50, 10, 400
 STEPS = {"nids": {"stepsize": 0.2, "mixing": 1.0}, "pg-extra": {"stepsize": 0.2}, "d-admm": {"penalty": 0.5}}
 
@@ -39,15 +40,14 @@ def peer_python() -> Path | None:
     given = os.environ.get("RELAYDP_PEER_PYTHON")
     if given:
         return Path(given)
-    home = ROOT / ".peers" / "decent-bench"
-    python = home / "bin" / "python"
+    python = HOME / "bin" / "python"
     if not python.exists():
         base = find_python()
         if base is None:
             return None
-        subprocess.run([base, "-m", "venv", home], check=True)
+        subprocess.run([base, "-m", "venv", HOME], check=True)
         if subprocess.run([python, "-m", "pip", "install", "-q", "decent-bench==0.3.0"]).returncode:
-            shutil.rmtree(home)
+            shutil.rmtree(HOME)
             return None
     return python
 

@@ -11,7 +11,7 @@ import pytest
 
 import relaydp as rd
 from relaydp.algorithm import ALGORITHMS
-from relaydp.engine import ahead
+from relaydp.engine import ahead, loop
 from relaydp.engine.loop import advance, begin, stride_for, turns_of, world_of
 from relaydp.engine.plan import make_plan
 from relaydp.engine.trace import in_blocks
@@ -106,11 +106,12 @@ def test_fetching_ahead_changes_no_bit(monkeypatch, algorithm, private):
     problem, graph = network(12), rd.random_regular(12, 4)
     options = dict(algorithm=algorithm, activations=6, walk="random", budget=BUDGET if private else None)
     options |= dict(transcript=False, reference=False, trace=False)
+    monkeypatch.setattr(loop, "POINTS", 4)  # stretches of 18 hops: a group, and two left over
     before = rd.solve(problem, graph, **options)
     monkeypatch.setattr(ahead, "FAR", 0)
     asked = []
-    fetch_next = ahead.fetch_next
-    monkeypatch.setattr(ahead, "fetch_next", lambda *args: asked.append(1) or fetch_next(*args))
+    fetch = ahead._fetch
+    monkeypatch.setattr(ahead, "_fetch", lambda *args: asked.append(1) or fetch(*args))
     np.testing.assert_array_equal(rd.solve(problem, graph, **options).x, before.x)
     assert asked
 
@@ -131,7 +132,7 @@ def test_fetching_ahead_copies_no_state(problem):
     assert ahead.pays(plan, 10**6)
     world = world_of(problem, graph, plan)
     state = begin(plan.algorithm, None, world, plan.steps, np.zeros(problem.dim))
-    turns = jax.tree.map(lambda part: part[None], turns_of(plan, len(plan.route)))
+    turns = jax.tree.map(lambda part: np.resize(part, (2, 2 * ahead.GROUP + 1)), turns_of(plan, len(plan.route)))
 
     def copies(scattered):
         args = (plan.algorithm, None, False, world, plan.steps, jax.random.key(0), state, turns, False, 1, scattered)

@@ -28,7 +28,6 @@ from relaydp.problem.machine import (
 DIGEST = "c6414a472c63"  # of problem/machine.py
 LINE = 64  # bytes that come together
 MOST = 32  # lines of one row: what comes after them, a processor guesses by itself
-SOON = 4  # hops: what is asked for now is there by then; where an agent's records start has to be known before
 ROUTE, START, RECORDS, ROWS = 2, 3, 5, 9  # arguments
 
 
@@ -53,16 +52,9 @@ def bring_all(address, length):
         bring(line * LINE)
 
 
-def handle(frame):
-    """XLA calls this with the holder, its place on the route, the route, start, size, X, y, shrink, norm, and any
-    arrays with a row of float64 for each agent. The holder is returned."""
-    if is_question(frame):
-        return 0
-    carray(at(result_of(frame), int32), (1,))[0] = carray(at(argument(frame, 0), int32), (1,))[0]
-    here = carray(at(argument(frame, 1), int32), (1,))[0]
-    i, later = entry(frame, ROUTE, here + SOON), entry(frame, ROUTE, here + 2 * SOON)
-    for number in (START, START + 1):
-        bring(argument(frame, number) + 4 * later)
+@exact
+def bring_rows(frame, i):
+    """All that agent i has."""
     for number in range(ROWS, get(frame, FRAME_COUNT)):
         row = 8 * (shape(frame, number, 1) if get(get(get(frame, FRAME_ARGS), number), BUFFER_RANK) == 2 else 1)
         bring_all(argument(frame, number) + i * row, row)
@@ -71,6 +63,24 @@ def handle(frame):
     bring_all(argument(frame, RECORDS) + start * row, size * row)
     for number in range(RECORDS + 1, ROWS):
         bring_all(argument(frame, number) + 8 * start, 8 * size)
+
+
+def handle(frame):
+    """XLA calls this with a group's holders, the place of the first on the route, the route, start, size, X, y, shrink,
+    norm, and any arrays with a row of float64 for each agent. The holders are returned; the next group's rows are asked
+    for, and where the records of those after it start, which has to be known by then."""
+    if is_question(frame):
+        return 0
+    group = shape(frame, 0, 0)
+    holders, copy = carray(at(argument(frame, 0), int32), (group,)), carray(at(result_of(frame), int32), (group,))
+    here = carray(at(argument(frame, 1), int32), (1,))[0]
+    for k in range(group):
+        copy[k] = holders[k]
+        later = entry(frame, ROUTE, here + 2 * group + k)
+        bring(argument(frame, START) + 4 * later)
+        bring(argument(frame, START + 1) + 4 * later)
+    for k in range(group):
+        bring_rows(frame, entry(frame, ROUTE, here + group + k))
     return 0
 
 

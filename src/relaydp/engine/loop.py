@@ -130,13 +130,16 @@ def scan_turns(
 
     def hop(state: Any, turn: Turn) -> tuple[Any, Any]:
         turn = turn._replace(key=jax.random.fold_in(key, turn.hop))
-        if scattered:
-            turn = ahead.fetch_next(world.silos, steps, state, turns.holder.reshape(-1), turns.hop[0, 0], turn)
         state, payload = algorithm.step(setting, steps, state, turn)
         return state, payload if keep else None
 
+    if scattered:
+        scan = partial(ahead.scan, world.silos, steps, turns.holder.reshape(-1), turns.hop[0, 0])
+    else:
+        scan = partial(jax.lax.scan, unroll=unroll)
+
     def stretch(state: Any, turns: Turn) -> tuple[Any, tuple[Array, Any]]:
-        state, payloads = jax.lax.scan(hop, state, turns, unroll=unroll)
+        state, payloads = scan(hop, state, turns)
         return state, (algorithm.answer(state), payloads)
 
     return jax.lax.scan(stretch, state, turns)
