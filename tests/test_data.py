@@ -389,6 +389,8 @@ def test_bad_npz(tmp_path):
         ({"X": np.eye(2), "y": np.ones(2), "X_test": np.eye(2)}, "not y_test"),
         ({"X": np.eye(2), "y": np.array([{}, {}], dtype=object)}, "could not be read"),
         ({"X": np.array([[1.0, np.nan]]), "y": np.ones(1)}, r"X\[0, 1\] is nan"),
+        ({"X": np.array([[1.0, -1e200]]), "y": np.ones(1)}, r"X\[0, 1\] is -1e.200; needed finite numbers, 1e.60 at"),
+        ({"X": np.eye(2), "y": np.array([0.5, 1e200])}, r"y\[1\] is 1e.200"),
         ({"X": np.ones((2, 2, 2)), "y": np.ones(2)}, "two axes"),
         ({"X": np.eye(2), "y": np.ones(3)}, r"y has shape \(3,\)"),
     ):

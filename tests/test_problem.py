@@ -345,6 +345,18 @@ def test_replacing_a_record_of_a_custom_loss_moves_it_by_at_most_2c_over_m(recor
     assert np.linalg.norm(moved[0] - moved[1]) <= 2 * clip / SIZES[1] * (1 + 1e-12)
 
 
+def test_a_record_without_a_gradient_moves_a_clipped_mean_by_no_more_than_another():
+    X, y = draw_records(LINEAR["least_squares"])
+    x = draw_x(LINEAR["least_squares"], False)
+    for slope in (jnp.nan, jnp.inf, 1e200):
+        odd = rd.custom(
+            lambda x, a, b, by=slope: custom_loss(x, a, b) * jnp.where(b == y[4], by, 1.0), rd.Records(X, y), SIZES
+        )
+        usual = gradient(rd.custom(custom_loss, rd.Records(X, y), SIZES), 1, x, 0.5)
+        assert np.linalg.norm(gradient(odd, 1, x, 0.5) - usual) <= 2 * 0.5 / SIZES[1] * (1 + 1e-12)
+        assert not np.isfinite(gradient(odd, 1, x, None)).all() or slope == 1e200
+
+
 def test_the_sensitivity_bound_is_attained():
     """Two opposite records, both longer than the clip: no smaller bound than 2c/m would be true."""
     x, m = np.zeros(2), 4
@@ -569,6 +581,9 @@ BAD_OPTIONS = {
     "clip": ({"clip": 0}, "clip=0"),
     "record norm": ({"record_norm": -2}, "record_norm=-2"),
     "record norm inf": ({"record_norm": float("inf")}, "record_norm=inf"),
+    "record norm without a square": ({"record_norm": 1e200}, "record_norm=1e.200; needed a number from 1e-60 to 1e.60"),
+    "clip without a square": ({"clip": 1e-200}, "clip=1e-200"),
+    "ranges without a square": ({"ranges": (-1e300, 1e300)}, r"\[-1e.300, 1e.300\]"),
     "ranges word": ({"ranges": "fit-pubic"}, "fit-pubic.*fit-public"),
     "ranges one number": ({"ranges": 7}, "ranges=7"),
     "ranges length": ({"ranges": ([0, 0], [1, 1])}, "two lists of 4"),

@@ -12,6 +12,8 @@ import numpy as np
 
 from relaydp.errors import InputError
 
+LARGEST = 1e60  # of a feature or a label: its square, and products of that, are still numbers
+
 
 def _frozen(array: np.ndarray) -> np.ndarray:
     """A read-only copy, so that neither the caller nor we can change records under a running budget."""
@@ -29,19 +31,27 @@ def _check_features(X: np.ndarray) -> None:
         raise InputError(
             f"X holds {X.dtype}, not numbers. Encode text as numbers, or drop those columns, before making Records."
         )
-    if X.dtype.kind == "f" and not np.isfinite(X).all():
-        row, column = np.argwhere(~np.isfinite(X))[0]
+    if X.dtype.kind == "f" and not _holds_numbers(X):
+        row, column = np.argwhere(~(np.abs(X.astype(np.float64)) <= LARGEST))[0]
         raise InputError(
-            f"X[{row}, {column}] is {X[row, column]}; needed finite numbers. Remove or fill that record first."
+            f"X[{row}, {column}] is {X[row, column]}; needed finite numbers, {LARGEST:g} at most. Remove or fill that "
+            "record first."
         )
 
 
 def _check_labels(y: np.ndarray, records: int) -> None:
     if y.shape != (records,):
         raise InputError(f"y has shape {y.shape}; needed ({records},), one label a record of X.")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        row = int(np.argwhere(~np.isfinite(y))[0, 0])
-        raise InputError(f"y[{row}] is {y[row]}; needed a finite label. Remove or fill that record first.")
+    if y.dtype.kind == "f" and not _holds_numbers(y):
+        row = int(np.argwhere(~(np.abs(y.astype(np.float64)) <= LARGEST))[0, 0])
+        raise InputError(
+            f"y[{row}] is {y[row]}; needed a finite label, {LARGEST:g} at most. Remove or fill that record first."
+        )
+
+
+def _holds_numbers(values: np.ndarray) -> bool:
+    """Finite ones that can be squared. NaN is among the extremes, and fails both comparisons."""
+    return values.size == 0 or (float(values.min()) >= -LARGEST and float(values.max()) <= LARGEST)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
@@ -169,7 +170,7 @@ class Plan:
         plf, uses = (np.concatenate([[0], column]) for column in (plf, np.cumsum(uses)))
         if self.ledger is None:
             return Tally(plf, uses, np.where(plf > 0, np.inf, 0.0))
-        each = self.pure**2 / 2.0 if self.pure is not None else self.sensitivity[None, :] ** 2 / (2.0 * self.scales**2)
+        each = (self.pure if self.pure is not None else self.sensitivity / self.scales) ** 2 / 2.0
         spent = np.concatenate([[0.0], np.cumsum(each, axis=0).max(axis=1)])
         return Tally(plf, uses, spent[plf])
 
@@ -371,19 +372,25 @@ def lay_out(
     return route(graph, walk, T, key=key, start=start, rule="plan" if private else "plf")
 
 
+def _by_agent(limits: Any, agents: int) -> Mapping[Any, Any]:
+    if limits is None or isinstance(limits, Mapping):
+        return limits or {}
+    wanted = f"needed one an agent ({agents}), or a mapping from agent to epsilon."
+    if isinstance(limits, str) or not hasattr(limits, "__len__"):
+        raise PrivacyError(f"limits={limits!r} arrived; {wanted}")
+    if len(limits) != agents:
+        raise PrivacyError(f"{len(limits)} limits arrived; {wanted}")
+    return dict(enumerate(limits))
+
+
 def agent_epsilons(budget: Budget, limits: Limits, agents: int) -> list[float]:
     """Each agent's epsilon: the budget's, or less where an agent has a limit of its own."""
-    if limits is not None and not isinstance(limits, Mapping) and len(limits) != agents:
-        raise PrivacyError(
-            f"{len(limits)} limits arrived; needed one an agent ({agents}), or a mapping from agent to epsilon."
-        )
-    own = limits if isinstance(limits, Mapping) else dict(enumerate(limits or ()))
     epsilons = [budget.epsilon] * agents
-    for agent, epsilon in own.items():
+    for agent, epsilon in _by_agent(limits, agents).items():
         if not (isinstance(agent, int | np.integer) and 0 <= agent < agents):
             raise PrivacyError(f"limits name agent {agent!r}; the agents are numbered 0 to {agents - 1}.")
-        if not epsilon > 0:
-            raise PrivacyError(f"agent {agent}'s limit is epsilon {epsilon}; needed a finite number above 0.")
+        if not (isinstance(epsilon, Real) and epsilon > 0):
+            raise PrivacyError(f"agent {agent}'s limit is epsilon {epsilon!r}; needed a finite number above 0.")
         if not epsilon <= budget.epsilon:
             raise PrivacyError(
                 f"agent {agent}'s limit is epsilon {epsilon}, above the budget's {budget.epsilon:g}; needed no more. "

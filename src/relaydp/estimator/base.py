@@ -28,7 +28,7 @@ from relaydp.estimator.scaling import Scale, scale_for
 from relaydp.graph import Graph, from_edges, graph_named
 from relaydp.privacy import Budget
 from relaydp.problem import Problem
-from relaydp.problem.bounds import check_record_norm, scale_records
+from relaydp.problem.bounds import check_bound, scale_records
 from relaydp.problem.loss import CustomLoss
 from relaydp.result import Result
 
@@ -98,7 +98,7 @@ class RelayEstimator(BaseEstimator):
     ) -> None:
         """Scale, split over the sites, charge the account, and solve. X and labels have been validated."""
         scale = scale_for("bounds", self.bounds, X.shape[1], self.fit_intercept)
-        norm = check_record_norm(self.record_norm)
+        norm = check_bound("record_norm", self.record_norm)
         if norm is None and scale.bounded:
             norm = math.sqrt(X.shape[1])  # every feature lies in [-1, 1]
         codes, names = self._sites(sites, len(X))

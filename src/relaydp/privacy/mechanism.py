@@ -71,16 +71,25 @@ def perturbation(shape: tuple[int, ...], scale: ArrayLike, key: jax.Array) -> ja
 def clip_factor(norms: jax.Array, bound: ArrayLike) -> jax.Array:
     """What to multiply each record's gradient by so that its norm is at most `bound`: min(1, bound/norm).
 
-    One where the norm is 0; no NaN there, nor in the derivative.
+    One where the norm is 0, no NaN there nor in the derivative; 0 where it is infinite or no number.
 
     Formal guarantee. Gradients multiplied by it have norm at most `bound` (to one rounding), so replacing one
     of m records moves their mean by at most 2 bound / m: the sensitivity to charge. Conditions: `bound` and m
-    are public, and `norms` are the Euclidean norms of the very gradients that are multiplied, all finite.
+    are public, and `norms` are the Euclidean norms of the very gradients that are multiplied. What has factor 0
+    is to be left out, since 0 times what is no number is none: see `scaled`.
 
-    >>> print(clip_factor(jnp.array([0.0, 1.0, 4.0]), 2.0))
-    [1.  1.  0.5]
+    >>> print(clip_factor(jnp.array([0.0, 1.0, 4.0, jnp.inf, jnp.nan]), 2.0))
+    [1.  1.  0.5 0.  0. ]
     """
     limit = jnp.asarray(bound, norms.dtype)
-    long = norms > limit
+    long = jnp.isfinite(norms) & (norms > limit)
     # Divide by 1 where nothing is clipped: `where` evaluates both sides, and 0/0 would poison the derivative.
-    return jnp.where(long, limit / jnp.where(long, norms, 1), 1)
+    return jnp.where(norms <= limit, 1, jnp.where(long, limit / jnp.where(long, norms, 1), 0))
+
+
+def scaled(weight: jax.Array, values: jax.Array) -> jax.Array:
+    """weight * values, and 0 where the weight is 0, whatever stands there.
+
+    One record whose gradient overflows would otherwise turn what its agent publishes into NaN, noise or not.
+    """
+    return jnp.where(weight > 0.0, weight * jnp.where(weight > 0.0, values, 0.0), 0.0)

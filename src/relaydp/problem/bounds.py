@@ -11,13 +11,13 @@ would: "fit" does that for runs without privacy, and "fit-public" where the reco
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from relaydp.data.records import LARGEST
 from relaydp.errors import InputError
 
 FITTED = ("fit", "fit-public")
@@ -55,11 +55,12 @@ def as_ranges(ranges: Any, features: int) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(
             f"ranges={ranges!r}; needed (low, high), two numbers or two lists of {features}, or 'fit' / 'fit-public'."
         ) from error
-    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
-        worst = int(np.argmin(np.where(np.isfinite(high - low), high - low, -np.inf)))
+    wrong = ~((low >= -LARGEST) & (low < high) & (high <= LARGEST))
+    if wrong.any():
+        worst = int(np.argmax(wrong))
         raise InputError(
-            f"ranges give feature {worst} the interval [{low[worst]}, {high[worst]}]; needed low < high, both finite. "
-            "Pass ranges=(low, high), the smaller first."
+            f"ranges give feature {worst} the interval [{low[worst]}, {high[worst]}]; needed low < high, both finite "
+            f"and {LARGEST:g} at most. Pass ranges=(low, high), the smaller first."
         )
     return low, high
 
@@ -106,9 +107,17 @@ def scale_records(X: np.ndarray, ranges: tuple[np.ndarray, np.ndarray] | None, r
     return Scaling(X, offset, scale, shrink, norm * shrink)
 
 
-def check_record_norm(record_norm: float | None) -> float | None:
-    if record_norm is None:
+LEAST, MOST = (
+    1e-60,
+    1e60,
+)  # of what bounds records or gradients: squares of these, and products with others, stay finite
+
+
+def check_bound(name: str, value: float | None) -> float | None:
+    if value is None:
         return None
-    if not (isinstance(record_norm, Real) and math.isfinite(record_norm) and record_norm > 0):
-        raise InputError(f"record_norm={record_norm!r}; needed a finite number > 0, known without the records.")
-    return float(record_norm)
+    if not (isinstance(value, Real) and 1 / LARGEST <= value <= LARGEST):
+        raise InputError(
+            f"{name}={value!r}; needed a number from {1 / LARGEST:g} to {LARGEST:g}, known without the records."
+        )
+    return float(value)

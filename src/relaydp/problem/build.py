@@ -27,7 +27,7 @@ from jaxtyping import Array
 
 from relaydp.data import Records, load_data
 from relaydp.errors import InputError, PrivacyError, choose
-from relaydp.problem.bounds import FITTED, Facts, as_ranges, check_record_norm, fit_ranges
+from relaydp.problem.bounds import FITTED, Facts, as_ranges, check_bound, fit_ranges
 from relaydp.problem.loss import LEAST_SQUARES, LOGISTIC, CustomLoss, LinearLoss, Loss, huber_loss, softmax_loss
 from relaydp.problem.partition import Splitter, splitter, splitter_from_spec, splitter_spec
 from relaydp.problem.problem import Problem
@@ -41,14 +41,6 @@ Agents = int | str | Sequence[int] | Splitter
 def _weight(name: str, value: float) -> float:
     if not (isinstance(value, Real) and np.isfinite(value) and value >= 0):
         raise InputError(f"{name}={value!r}; needed a finite number >= 0. Pass 0 to leave the term out.")
-    return float(value)
-
-
-def _positive(name: str, value: float | None) -> float | None:
-    if value is None:
-        return None
-    if not (isinstance(value, Real) and np.isfinite(value) and value > 0):
-        raise InputError(f"{name}={value!r}; needed a finite number > 0, known without the records.")
     return float(value)
 
 
@@ -140,9 +132,9 @@ def _build(
         "l2": _weight("l2", l2),
         "regulariser": penalty.spec(),
         "intercept": bool(intercept),
-        "record_norm": check_record_norm(record_norm),
+        "record_norm": check_bound("record_norm", record_norm),
         "ranges": asked if isinstance(asked, str) else None if bounds is None else [b.tolist() for b in bounds],
-        "clip": _positive("clip", clip),
+        "clip": check_bound("clip", clip),
         **(options or {}),
         **({"classes": classes.tolist()} if listed and classes is not None else {}),
     }
@@ -157,8 +149,8 @@ def _build(
         ranges=bounds,
         fitted=fitted,
         clip=spec["clip"],
-        smoothness=_positive("smoothness", smoothness),
-        label_bound=_positive("label_bound", label_bound),
+        smoothness=check_bound("smoothness", smoothness),
+        label_bound=check_bound("label_bound", label_bound),
         classes=classes,
         spec=spec,
     )
@@ -298,7 +290,7 @@ def huber(
     clip: float | None = None,
 ) -> Problem:
     """Numbers with outliers: (a'x - b)^2 / 2 up to a residual of `threshold`, a line beyond."""
-    bend = _positive("threshold", threshold)
+    bend = check_bound("threshold", threshold)
     assert bend is not None
     return _build(
         data,
@@ -403,7 +395,7 @@ def public_facts(
     for name, value, least in (("features", features, 1), ("classes", classes, 2)):
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
             raise InputError(f"{name}={value!r}; needed a whole number, {least} or more.")
-    _positive("threshold", threshold)
+    check_bound("threshold", threshold)
     kinds: dict[str, Callable[[], LinearLoss]] = {
         "logistic": lambda: LOGISTIC,
         "least-squares": lambda: LEAST_SQUARES,
@@ -411,13 +403,13 @@ def public_facts(
         "huber": lambda: huber_loss(threshold),
     }
     chosen = kinds[choose("loss", loss, kinds)]()
-    bound = check_record_norm(record_norm) or float(np.sqrt(features))
+    bound = check_bound("record_norm", record_norm) or float(np.sqrt(features))
     bound = float(np.hypot(bound, 1.0)) if intercept else bound
     most = chosen.slope * bound if np.isfinite(chosen.slope) else None
-    reach = _positive("label_bound", label_bound)
+    reach = check_bound("label_bound", label_bound)
     if most is None and reach is not None:
         most = reach * bound
-    limit = _positive("clip", clip) or most
+    limit = check_bound("clip", clip) or most
     if limit is None:
         raise PrivacyError(f"the {loss} loss has no bounded gradient, and a private run needs one. Pass clip=.")
     weight = _weight("l2", l2)

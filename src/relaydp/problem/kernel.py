@@ -93,7 +93,8 @@ def linear_slopes(z, y, j, rows, threshold):
 def clip_slopes(z, norm, j, rows, clip):
     for r in range(rows):
         length = norm[j + r] * abs(z[r])
-        z[r] = z[r] * (clip / length) if length > clip else z[r]
+        clipped = z[r] * (clip / length) if length < math.inf else 0.0  # of what is no number: nothing
+        z[r] = z[r] if length <= clip else clipped
 
 
 # Loops over features are functions of their own: inside a larger one LLVM does not vectorise them.

@@ -237,7 +237,8 @@ def linear_row(z, width, y, shrink, bias, threshold):
 def clip_row(z, width, norm, clip):
     for n in range(width):
         length = norm * abs(z[n])
-        z[n] = z[n] * (clip / length) if length > clip else z[n]
+        clipped = z[n] * (clip / length) if length < math.inf else 0.0  # of what is no number: nothing
+        z[n] = z[n] if length <= clip else clipped
 
 
 @exact
@@ -317,6 +318,7 @@ def sum_part(job, X, part):
     while j < last:
         rows = min(ROWS, last - j)
         count, z_at, places_at = score_rows(X, j, rows, many, group, w_at, tile_at)
+        scores = numbers(z_at, ROWS * group * LANES)
         for r in range(rows):
             z = numbers(z_at + 8 * r * group * LANES, width)
             shorter = 1.0 if dense else shrink[j + r]
@@ -330,7 +332,9 @@ def sum_part(job, X, part):
                 add_row(z, width, level)
             if shorter != 1.0:
                 shrink_row(z, width, shorter)
-        for p in range(many):  # rows that are not there are 0 in the tile
+        for k in range(rows * group * LANES, ROWS * group * LANES):  # rows that are not there
+            scores[k] = 0.0
+        for p in range(many):
             total = total_at + 8 * p * (q + 1) * LANES
             add_panel(count, places_at, tile_at, q + 1, z_at + 8 * p * LANES, group, total)
         j += rows

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int
 
-from relaydp.privacy.mechanism import clip_factor
+from relaydp.privacy.mechanism import clip_factor, scaled
 from relaydp.problem import fused
 from relaydp.problem.digits import Bytes, make_bytes, product
 from relaydp.problem.loss import CustomLoss, LinearLoss, Loss
@@ -140,7 +140,7 @@ class Silos:
         slope = self.loss.slopes(z[:, None], y)[:, 0]
         if clip is not None:
             weight = weight * clip_factor(norm * jnp.abs(slope), clip)
-        pull = weight * slope
+        pull = scaled(weight, slope)
         grad = jnp.sum(self.turned[i].astype(x.dtype) * (pull * shrink)[None, :], axis=1)
         return jnp.append(grad, jnp.sum(pull)) if self.intercept else grad
 
@@ -157,7 +157,7 @@ class Silos:
         weight = weight[None, :]
         if clip is not None:
             weight = weight * clip_factor(norm[None, :] * jnp.abs(slope), clip)
-        pull = weight * slope
+        pull = scaled(weight, slope)
         grad = product(pull * shrink[None, :], self.bytes.by_feature[i])[:, :q]
         return jnp.concatenate([grad, jnp.sum(pull, axis=1, keepdims=True)], axis=1) if self.intercept else grad
 
@@ -297,13 +297,12 @@ def _mean_gradient(
         each = jax.vmap(jax.grad(loss.fn), in_axes=(None, 0, 0))(x, A, y)
         if clip is not None:
             weight = weight * clip_factor(jnp.sqrt(jnp.sum(each * each, axis=1)), clip)
-        # padding may have no gradient at all (0/0): its rows are taken out, not multiplied by 0
-        return jnp.sum(jnp.where(weight[:, None] > 0.0, each, 0.0) * weight[:, None], axis=0)
+        return jnp.sum(scaled(weight[:, None], each), axis=0)  # padding may have no gradient at all (0/0)
     slope = loss.slopes(scores(loss, intercept, x, A), y)
     if clip is not None:
         # ||a_j s_j'|| = ||a_j|| ||s_j||: the closed form for linear models
         weight = weight * clip_factor(norm * jnp.sqrt(jnp.sum(slope * slope, axis=1)), clip)
-    pull = weight[:, None] * slope
+    pull = scaled(weight[:, None], slope)
     grad = (pull.T @ A).T  # not A.T @ pull: on a CPU XLA reads A across for that, up to four times slower
     if intercept:
         grad = jnp.concatenate([grad, jnp.sum(pull, axis=0)[None, :]])
