@@ -372,7 +372,7 @@ def lay_out(
     return route(graph, walk, T, key=key, start=start, rule="plan" if private else "plf")
 
 
-def _by_agent(limits: Any, agents: int) -> Mapping[Any, Any]:
+def _by_agent(limits: Any, agents: int) -> Mapping[int, float]:
     if limits is None or isinstance(limits, Mapping):
         return limits or {}
     wanted = f"needed one an agent ({agents}), or a mapping from agent to epsilon."
