@@ -92,4 +92,4 @@ def scaled(weight: jax.Array, values: jax.Array) -> jax.Array:
 
     One record whose gradient overflows would otherwise turn what its agent publishes into NaN, noise or not.
     """
-    return jnp.where(weight > 0.0, weight * jnp.where(weight > 0.0, values, 0.0), 0.0)
+    return weight * jnp.where(weight > 0.0, values, 0.0)

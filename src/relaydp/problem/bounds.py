@@ -107,12 +107,6 @@ def scale_records(X: np.ndarray, ranges: tuple[np.ndarray, np.ndarray] | None, r
     return Scaling(X, offset, scale, shrink, norm * shrink)
 
 
-LEAST, MOST = (
-    1e-60,
-    1e60,
-)  # of what bounds records or gradients: squares of these, and products with others, stay finite
-
-
 def check_bound(name: str, value: float | None) -> float | None:
     if value is None:
         return None
