@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_fused import FEATURES, LOSSES, SIZES, assert_same, by_hand, draw_problem, draw_x
+from test_fused import FEATURES, LOSSES, SIZES, assert_same, by_hand, draw_problem, draw_x, far_points
 
 import relaydp as rd
 from relaydp.problem import digits
@@ -60,6 +60,19 @@ def test_bytes_give_a_batch_its_gradients(accelerator, loss, intercept, clip):
         assert "int32[28," in program.replace("i32[", "int32["), "seven digits of four points"
         for row, x in zip(batch(silos, agent, xs, clip), xs, strict=True):
             assert_same(row, by_hand(problem, agent, x, clip))
+
+
+@pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_record_moves_more_than_the_clip_wherever_the_point_is(accelerator, loss, intercept):
+    problem = draw_problem(loss, "bytes", intercept, SIZES, FEATURES)
+    alone = problem.silos_for(5, clipped=True)
+    batched = problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS)
+    assert alone.turned is not None and batched.bytes is not None
+    xs = jnp.stack(far_points(problem))
+    rows = [jax.jit(Silos.gradient)(alone, 0, x, 0.3) for x in xs]
+    rows += list(jax.jit(jax.vmap(Silos.gradient, in_axes=(None, None, 0, None)))(batched, 0, xs, 0.3))
+    assert np.linalg.norm(rows, axis=1).max() <= 0.3 * (1 + 1e-12)
 
 
 def test_a_batch_along_many_routes_takes_products(accelerator):

@@ -46,7 +46,7 @@ def _is_ready() -> bool:
 def scan(silos: Silos, steps: Any, route: Array, first: Array, hop: Callable[..., Any], state: Any, turns: Turn) -> Any:
     """`jax.lax.scan(hop, state, turns)`, for some turns of a route whose first hop has this number.
 
-    GROUP hops at a time, because the call takes a quarter of a hop's time; what is left over runs unaided.
+    GROUP hops at a time, because a call takes time of its own; what is left over runs unaided.
     """
 
     def group(state: Any, turns: Turn) -> tuple[Any, Any]:
