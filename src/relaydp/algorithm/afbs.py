@@ -47,7 +47,7 @@ def step(setting: Setting, steps: RecalSteps, state: AfbsState, turn: Turn) -> t
 
     def act() -> AfbsState:
         new_x = setting.prox(state.x - steps.gamma * jnp.sum(half, axis=0), steps.gamma)  # (2)
-        slopes = setting.gradients(state.y, turn.scale, turn.key) / setting.agents - half  # f_i / n
+        slopes = setting.gradients(state.y) / setting.agents - half  # f_i / n
         new_y = state.y - steps.alpha[:, None] * slopes  # (3)
         return AfbsState(new_y, state.price + steps.beta * (new_x[None, :] - new_y), new_x)  # (4)
 

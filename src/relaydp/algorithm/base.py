@@ -5,8 +5,9 @@
 
 `Setting` holds all an algorithm may touch. Data is behind doors: `gradient` and `gradients` are already private when
 the run is; so are `argmin` and `argmins` under objective perturbation, and they stay shut under noise on gradients.
-`Turn` is public: who acts, who is next, how much noise. The payload is what leaves the agents, and the only thing that
-the network carries and an attacker sees.
+A setting is made for one turn, and its doors answer once: whose records are asked, how much noise is added and where
+it comes from are the turn's, not the algorithm's. `Turn` is public: who acts, who is next, how much noise. The payload
+is what leaves the agents, and the only thing that the network carries and an attacker sees.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Turn(NamedTuple):
     receiver: Int[Array, ""]  # who gets it next; a round ignores it
     acts: Bool[Array, " ..."]  # whether the holder touches data; in a round, which agents do (agents,)
     scale: Float[Array, " ..."]  # noise of this activation; in a round, one an agent
-    key: PRNGKeyArray
+    key: PRNGKeyArray | None  # of a simulation's noise; a step sees it only where the published mechanism draws with it
+    draws: Array | None = None  # a private run's noise, in units of its lattice; no step sees it
 
 
 class Baton(NamedTuple):
@@ -56,19 +58,18 @@ def _all_of_it(sent: Everyone) -> Everyone:
 
 
 class Setting(NamedTuple):
-    """All that a step may use besides its own state. f_i is agent i's mean loss plus the ridge; F = mean_i f_i + r."""
+    """All that a step may use besides its own state, in one turn. f_i is agent i's mean loss plus the ridge, and
+    F = mean_i f_i + r. The four doors together answer once a turn, and 0 where the turn's agent does not act."""
 
     agents: int
-    gradient: Callable[[Int[Array, ""], Vector, Float[Array, ""], PRNGKeyArray], Vector]
-    """(i, y, scale, key) -> grad f_i(y), privatised with noise of that scale: the door to agent i's records."""
-    gradients: Callable[[Everyone, Float[Array, " agents"], PRNGKeyArray], Everyone]
-    """(ys, scales, key) -> every agent's grad f_i(y_i), each privatised: the same door for all at once."""
-    argmin: Callable[[Int[Array, ""], Vector, Float[Array, ""], Vector, bool, Float[Array, ""], PRNGKeyArray], Vector]
-    """(i, p, kappa, v, with_r, scale, key) -> argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, exactly; e is
-    noise of that scale where objectives are perturbed, and 0 elsewhere."""
-    argmins: Callable[
-        [Everyone, Float[Array, " agents"], Everyone, bool, Float[Array, " agents"], PRNGKeyArray], Everyone
-    ]
+    gradient: Callable[[Vector], Vector]
+    """y -> grad f_i(y) of the turn's holder i, privatised: the door to agent i's records."""
+    gradients: Callable[[Everyone], Everyone]
+    """ys -> every agent's grad f_i(y_i), each privatised: the same door for all at once."""
+    argmin: Callable[[Vector, Float[Array, ""], Vector, bool], Vector]
+    """(p, kappa, v, with_r) -> argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, exactly; e is the turn's noise
+    where objectives are perturbed, and 0 elsewhere."""
+    argmins: Callable[[Everyone, Float[Array, " agents"], Everyone, bool], Everyone]
     """The same for every agent at once."""
     prox: Callable[[Vector, Any], Vector]
     """(v, t) -> prox_{t r}(v)."""
@@ -80,6 +81,10 @@ class Setting(NamedTuple):
     exchange: Callable[[Everyone], Everyone] = _all_of_it
     """What everybody sent in a round -> what is heard of it. In one process that is all of it; a party in a network has
     its own row and its neighbours' messages, and nothing in the other rows."""
+
+
+Door = Callable[["Turn | None"], Setting]
+"""A turn -> the setting for it. None is before the first turn, where `init` may ask nothing."""
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,6 @@ def masked(setting: Setting, turn: Turn, value: Everyone) -> Everyone:
     return setting.exchange(value + turn.scale[:, None] * jax.random.normal(turn.key, value.shape, value.dtype))
 
 
-def gradient_noise(setting: Setting, turn: Turn) -> Float[Array, " ..."]:
-    """The scale for the gradient's door: none where the `published` mechanism puts the noise on messages instead."""
-    return turn.scale if setting.variant is None else jnp.zeros_like(turn.scale)
-
-
 def apart(setting: Setting, value: Everyone) -> Everyone:
     """(I - W) value: how each agent differs from its neighbours."""
     return value - setting.network.mixing @ value

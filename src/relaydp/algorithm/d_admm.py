@@ -45,7 +45,7 @@ def exchange(
     """(1) with the dual step, (2) with the penalty; they are one number in D-ADMM only."""
     price = state.price + dual * (setting.network.laplacian @ sent)  # (1)
     kappa = 2.0 * penalty * setting.network.degree
-    x = setting.argmins(price, kappa, midpoints(setting, sent), True, turn.scale, turn.key)  # (2)
+    x = setting.argmins(price, kappa, midpoints(setting, sent), True)  # (2)
     return AdmmState(x, price)
 
 

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
 from relaydp.algorithm.choose import Menu, chooser, product, refuse
-from relaydp.algorithm.copies import Copies, Everyone, apart, gradient_noise, masked, smallest_eigenvalue, spread
+from relaydp.algorithm.copies import Copies, Everyone, apart, masked, smallest_eigenvalue, spread
 from relaydp.algorithm.lab import Kernel
 from relaydp.graph import Graph
 from relaydp.problem import Facts
@@ -52,7 +52,7 @@ def step(setting: Setting, steps: DgdSteps, state: DgdState, turn: Turn) -> tupl
     sent = masked(setting, turn, state.x)
 
     def act() -> DgdState:
-        slope = setting.gradients(state.x, gradient_noise(setting, turn), turn.key)
+        slope = setting.gradients(state.x)
         stepsize = steps.stepsize / jnp.sqrt(1.0 + turn.hop.astype(steps.horizon.dtype) / steps.horizon)  # (1)
         ahead = state.x - apart(setting, sent) - stepsize * slope
         return DgdState(jax.vmap(setting.prox, in_axes=(0, None))(ahead, stepsize))  # (2)

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
 from relaydp.algorithm.choose import Menu, chooser, refuse
-from relaydp.algorithm.copies import Everyone, apart, gradient_noise, masked, spread
+from relaydp.algorithm.copies import Everyone, apart, masked, spread
 from relaydp.algorithm.lab import Kernel
 from relaydp.graph import Graph, metropolis
 from relaydp.problem import Facts
@@ -65,7 +65,7 @@ def step(setting: Setting, steps: TrackingSteps, state: TrackingState, turn: Tur
     def act() -> TrackingState:
         ahead = state.x - steps.stepsize * state.tracker - apart(setting, sent.x - steps.stepsize * sent.s)
         x = jax.vmap(setting.prox, in_axes=(0, None))(ahead, steps.stepsize)  # (1)
-        slope = setting.gradients(x, gradient_noise(setting, turn), turn.key)
+        slope = setting.gradients(x)
         tracker = state.tracker - apart(setting, sent.s) + slope - state.slope  # (2)
         return TrackingState(x, tracker, slope)
 

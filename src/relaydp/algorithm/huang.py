@@ -31,7 +31,7 @@ from jaxtyping import Array, Float
 from relaydp.algorithm import ic_admm
 from relaydp.algorithm.base import Algorithm, Setting, Turn
 from relaydp.algorithm.choose import Menu, chooser, product, refuse
-from relaydp.algorithm.copies import Copies, Everyone, gradient_noise, masked, spread
+from relaydp.algorithm.copies import Copies, Everyone, masked, spread
 from relaydp.algorithm.d_admm import NEEDS, balanced_penalty, outward
 from relaydp.algorithm.ic_admm import InexactSteps
 from relaydp.algorithm.lab import CONDITION, Kernel
@@ -74,7 +74,7 @@ def star_step(setting: Setting, steps: HuangSteps, state: StarState, turn: Turn)
 
     def act() -> StarState:
         rho, hold = steps.penalty, steepness(steps, turn)
-        slope = setting.gradients(state.x, gradient_noise(setting, turn), turn.key)
+        slope = setting.gradients(state.x)
         new = (rho * state.centre[None, :] + hold * state.x - slope + state.price) / (rho + hold)  # (2)
         sent = masked(setting, turn, new)
         centre = setting.prox(jnp.mean(sent - state.price / rho, axis=0), 1.0 / rho)  # (3)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Setting, Turn
+from relaydp.algorithm.base import Door, Setting, Turn
 from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of, rounds, route
 from relaydp.problem import Facts
 
@@ -100,7 +100,7 @@ def make_turns(
     return Turn(**parts)
 
 
-def make_setting(agents: int, network: Network, columns: Columns) -> Setting:
+def make_door(agents: int, network: Network, columns: Columns) -> Door:
     """The doors of a problem made of quadratics, one a column, with r = 0.
 
     No noise is drawn. A turn's `scale` is added to the gradient as it is, a number a column: the derivative with
@@ -108,22 +108,31 @@ def make_setting(agents: int, network: Network, columns: Columns) -> Setting:
     """
     h, b = columns
 
-    def gradient(i: Array, y: Array, scale: Array, key: Array) -> Array:
-        return h[i] * (y - b[i]) + scale
+    def door(turn: Turn | None) -> Setting:
+        def asked() -> tuple[Array, Array]:
+            assert turn is not None  # `init` asks nothing
+            return turn.holder, turn.scale
 
-    def gradients(ys: Array, scales: Array, key: Array) -> Array:
-        return h * (ys - b) + scales.reshape(len(ys), -1)
+        def gradient(y: Array) -> Array:
+            i, scale = asked()
+            return h[i] * (y - b[i]) + scale
 
-    def argmin(i: Array, p: Array, kappa: Array, v: Array, with_r: bool, scale: Array, key: Array) -> Array:
-        return (h[i] * b[i] - p - scale + kappa * v) / (h[i] + kappa)
+        def gradients(ys: Array) -> Array:
+            return h * (ys - b) + asked()[1].reshape(len(ys), -1)
 
-    def argmins(p: Array, kappa: Array, v: Array, with_r: bool, scales: Array, key: Array) -> Array:
-        return (h * b - p - scales.reshape(len(p), -1) + kappa[:, None] * v) / (h + kappa[:, None])
+        def argmin(p: Array, kappa: Array, v: Array, with_r: bool) -> Array:
+            i, scale = asked()
+            return (h[i] * b[i] - p - scale + kappa * v) / (h[i] + kappa)
 
-    def prox(v: Array, t: Any) -> Array:
-        return v
+        def argmins(p: Array, kappa: Array, v: Array, with_r: bool) -> Array:
+            return (h * b - p - asked()[1].reshape(len(p), -1) + kappa[:, None] * v) / (h + kappa[:, None])
 
-    return Setting(agents, gradient, gradients, argmin, argmins, prox, jax.lax.cond, network)
+        def prox(v: Array, t: Any) -> Array:
+            return v
+
+        return Setting(agents, gradient, gradients, argmin, argmins, prox, jax.lax.cond, network)
+
+    return door
 
 
 @partial(jax.jit, static_argnums=0)
@@ -132,17 +141,17 @@ def _simulate(
 ) -> Float[Array, "candidates stretches columns"]:
     """The model after every stretch, for every candidate."""
     agents, width = columns.curvature.shape
-    setting = make_setting(agents, network, columns)
+    door = make_door(agents, network, columns)
 
     def one(steps: Any) -> Array:
         def hop(state: Any, turn: Turn) -> tuple[Any, None]:
-            return kernel.step(setting, steps, state, turn)[0], None
+            return kernel.step(door(turn), steps, state, turn)[0], None
 
         def stretch(state: Any, turns: Turn) -> tuple[Any, Array]:
             state, _ = jax.lax.scan(hop, state, turns)
             return state, kernel.answer(state)
 
-        return jax.lax.scan(stretch, kernel.init(setting, steps, jnp.zeros(width)), turns)[1]
+        return jax.lax.scan(stretch, kernel.init(door(None), steps, jnp.zeros(width)), turns)[1]
 
     return jax.vmap(one)(candidates)
 

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
 from relaydp.algorithm.choose import Menu, chooser, product, refuse
-from relaydp.algorithm.copies import Everyone, apart, gradient_noise, masked, smallest_eigenvalue, spread
+from relaydp.algorithm.copies import Everyone, apart, masked, smallest_eigenvalue, spread
 from relaydp.algorithm.lab import Kernel
 from relaydp.graph import Graph
 from relaydp.problem import Facts
@@ -62,7 +62,7 @@ def step(setting: Setting, steps: NidsSteps, state: NidsState, turn: Turn) -> tu
     a = steps.stepsize[:, None]
 
     def act() -> tuple[NidsState, Everyone]:
-        slope = setting.gradients(state.x, gradient_noise(setting, turn), turn.key)
+        slope = setting.gradients(state.x)
         v = 2.0 * state.x - state.x_before - a * (slope - state.slope)  # (1)
         sent = masked(setting, turn, v)
         mixing = jnp.where(turn.hop == 0, 0.0, steps.mixing)

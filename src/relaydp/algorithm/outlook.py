@@ -30,7 +30,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Turn
-from relaydp.algorithm.lab import CONDITION, HOPS, Columns, Frozen, Kernel, condition_of, make_setting, make_turns
+from relaydp.algorithm.lab import CONDITION, HOPS, Columns, Frozen, Kernel, condition_of, make_door, make_turns
 from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of
 from relaydp.privacy import MARGIN
 from relaydp.privacy.objective import bend, objective_scale, pure_share
@@ -347,11 +347,11 @@ def _respond(
 ) -> tuple[Float[Array, "candidates stretches"], Float[Array, "candidates stretches hops ..."]]:
     """For every candidate: what is left after each stretch, and what the last model feels of each gradient's noise."""
     agents, width = columns.curvature.shape
-    setting = make_setting(agents, network, columns)
+    door = make_door(agents, network, columns)
 
     def one(steps: Any) -> tuple[Array, Array]:
         def hop(state: Any, turn: Turn) -> tuple[Any, None]:
-            return kernel.step(setting, steps, state, turn)[0], None
+            return kernel.step(door(turn), steps, state, turn)[0], None
 
         @jax.checkpoint  # keep one state a stretch, and run the stretch again on the way back
         def stretch(state: Any, turns: Turn) -> tuple[Any, Array]:
@@ -359,7 +359,7 @@ def _respond(
             return state, kernel.answer(state)
 
         def models(bumps: Array) -> tuple[Array, Array]:
-            first = kernel.init(setting, steps, jnp.zeros(width))
+            first = kernel.init(door(None), steps, jnp.zeros(width))
             xs = jax.lax.scan(stretch, first, turns._replace(scale=bumps))[1]
             return xs[-1], xs
 
@@ -395,9 +395,8 @@ def _responses(
 
     def run(turns: Turn) -> tuple[np.ndarray, np.ndarray]:
         shape = turns.acts.shape + (len(h),)
-        turns = turns._replace(scale=np.zeros(shape), key=jax.random.key(0))
-        turns = turns._replace(key=jnp.broadcast_to(turns.key, turns.hop.shape))
-        args = (network, candidates.value, columns, turns, np.asarray(weights), np.asarray(distances))
+        bumped = turns._replace(scale=np.zeros(shape))
+        args = (network, candidates.value, columns, bumped, np.asarray(weights), np.asarray(distances))
         left, felt = _respond(kernel, *args)
         return np.asarray(left), np.asarray(felt)
 

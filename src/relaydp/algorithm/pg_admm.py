@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
 from relaydp.algorithm.choose import Menu, chooser, product, refuse
-from relaydp.algorithm.copies import Copies, Everyone, gradient_noise, masked, spread
+from relaydp.algorithm.copies import Copies, Everyone, masked, spread
 from relaydp.algorithm.lab import Kernel
 from relaydp.graph import Graph
 from relaydp.problem import Facts
@@ -53,7 +53,7 @@ def step(setting: Setting, steps: AdmmSteps, state: AdmmState, turn: Turn) -> tu
     sent = masked(setting, turn, state.x)
 
     def act() -> AdmmState:
-        slope = setting.gradients(state.x, gradient_noise(setting, turn), turn.key)
+        slope = setting.gradients(state.x)
         pull = steps.penalty * (setting.network.laplacian @ sent)
         price = state.price + pull  # (1)
         ahead = state.x - steps.stepsize[:, None] * (slope + price + pull)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
 from relaydp.algorithm.choose import Menu, chooser, refuse
-from relaydp.algorithm.copies import Copies, Everyone, apart, gradient_noise, masked, smallest_eigenvalue, spread
+from relaydp.algorithm.copies import Copies, Everyone, apart, masked, smallest_eigenvalue, spread
 from relaydp.algorithm.lab import Kernel
 from relaydp.graph import Graph
 from relaydp.problem import Facts
@@ -53,7 +53,7 @@ def step(setting: Setting, steps: ExtraSteps, state: ExtraState, turn: Turn) -> 
     sent = masked(setting, turn, state.x)
 
     def act() -> ExtraState:
-        slope = setting.gradients(state.x, gradient_noise(setting, turn), turn.key)
+        slope = setting.gradients(state.x)
         mixed = state.x - apart(setting, sent)  # W x_k
         mixed_before = state.x_before - 0.5 * apart(setting, state.sent)  # W~ x_(k-1)
         z = state.z + mixed - mixed_before - steps.stepsize * (slope - state.slope)  # (2)

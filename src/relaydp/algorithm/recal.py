@@ -56,10 +56,9 @@ def step(setting: Setting, steps: RecalSteps, state: RecalState, turn: Turn) -> 
 
     # New rows are made in here and only written outside: XLA then updates y and l in place, however many agents.
     def act() -> tuple[Array, Array]:
-        scale = turn.scale if setting.variant is None else jnp.zeros_like(turn.scale)
         pull = steps.beta * (x - y)  # (1), l_half - l_i
         new_x = setting.prox(x - steps.gamma * (u + pull), steps.gamma)  # (2)
-        slope = setting.gradient(i, y, scale, turn.key) / setting.agents - (price + pull)  # f_i / n
+        slope = setting.gradient(y) / setting.agents - (price + pull)  # f_i / n
         return new_x, y - steps.alpha[i] * slope  # (3)
 
     new_x, new_y = setting.when(turn.acts, act, lambda: (x, y))

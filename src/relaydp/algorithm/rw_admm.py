@@ -30,7 +30,7 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import MESSAGES, Algorithm, Everyone, Setting, Turn, put
 from relaydp.algorithm.choose import Menu, chooser
-from relaydp.algorithm.copies import gradient_noise, spread
+from relaydp.algorithm.copies import spread
 from relaydp.algorithm.lab import CONDITION, Kernel
 from relaydp.errors import InputError
 from relaydp.graph import Graph
@@ -71,7 +71,7 @@ def step(setting: Setting, steps: RwAdmmSteps, state: RwAdmmState, turn: Turn) -
 
     def solve(x: Array, p: Array) -> Array:
         kappa = steps.penalty * setting.network.degree[turn.holder]
-        return setting.argmin(turn.holder, p, kappa, x, True, turn.scale, turn.key)  # (2)
+        return setting.argmin(p, kappa, x, True)  # (2)
 
     return _push(setting, steps, state, turn, solve)
 
@@ -86,7 +86,7 @@ def step_linearised(
 
     def descend(x: Array, p: Array) -> Array:
         a = steps.stepsize[turn.holder]
-        slope = setting.gradient(turn.holder, x, gradient_noise(setting, turn), turn.key)
+        slope = setting.gradient(x)
         return setting.prox(x - a * (slope + p), a)  # (2)
 
     return _push(setting, steps, state, turn, descend)

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
 from relaydp.algorithm.choose import Menu, chooser, product, refuse
-from relaydp.algorithm.copies import Everyone, gradient_noise, spread
+from relaydp.algorithm.copies import Everyone, spread
 from relaydp.algorithm.lab import Kernel
 from relaydp.graph import Graph
 from relaydp.problem import Facts
@@ -70,7 +70,7 @@ def step(setting: Setting, steps: TripdSteps, state: TripdState, turn: Turn) -> 
     network, signs = setting.network, _signs(setting, steps.penalty)
 
     def act() -> TripdState:
-        slope = setting.gradients(state.x, gradient_noise(setting, turn), turn.key)
+        slope = setting.gradients(state.x)
         received = state.sent[network.neighbours, network.back]  # m_ji
         middle = jnp.where(network.real[:, :, None], (state.sent + received) / 2.0, 0.0)  # (1)
         pull = jnp.sum(signs * middle, axis=1) / steps.penalty

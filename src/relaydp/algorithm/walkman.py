@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import MESSAGES, Algorithm, Everyone, Setting, Turn, Vector, put
 from relaydp.algorithm.choose import Menu, chooser
-from relaydp.algorithm.copies import gradient_noise, spread
+from relaydp.algorithm.copies import spread
 from relaydp.algorithm.lab import CONDITION, Kernel
 from relaydp.errors import InputError
 from relaydp.graph import Graph
@@ -65,7 +65,7 @@ def step(setting: Setting, steps: WalkmanSteps, state: WalkmanState, turn: Turn)
     """
 
     def solve(y: Array, z: Array, x: Array) -> Array:
-        return setting.argmin(turn.holder, -z, steps.beta, x, False, turn.scale, turn.key)  # (2)
+        return setting.argmin(-z, steps.beta, x, False)  # (2)
 
     return _pass_on(setting, steps, state, turn, solve)
 
@@ -80,7 +80,7 @@ def step_gradient(setting: Setting, steps: WalkmanSteps, state: WalkmanState, tu
     """
 
     def descend(y: Array, z: Array, x: Array) -> Array:
-        slope = setting.gradient(turn.holder, y, gradient_noise(setting, turn), turn.key)
+        slope = setting.gradient(y)
         return x + (z - slope) / steps.beta  # (2)
 
     return _pass_on(setting, steps, state, turn, descend)

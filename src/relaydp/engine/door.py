@@ -4,6 +4,10 @@
 
 Everything an algorithm does with g~ is post-processing. Without a mechanism nothing is clipped and s = 0.
 
+A door is opened for one turn and answers once: the second question of a turn is refused, whoever wrote the algorithm,
+since the turn's noise would be in both answers and cancel. Whose records are asked, the scale and the noise are the
+turn's; and where the turn's agent does not act, which nobody is charged for, the answer is 0.
+
 The exact door, argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, is private by the noise e in the objective
 (`privacy.objective`), has e = 0 in runs without privacy, and stays shut under noise on gradients.
 """
@@ -15,14 +19,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jax.extend.core import get_opaque_trace_state
+from jaxtyping import Array, Float
 
-from relaydp.algorithm import Setting
+from relaydp.algorithm import Door, Setting, Turn
 from relaydp.algorithm.base import OBJECTIVE
 from relaydp.engine.inner import find_minimiser
 from relaydp.errors import PrivacyError
 from relaydp.graph import Network
 from relaydp.privacy.mechanism import perturbation, release
+from relaydp.privacy.secret import release_on_lattice
 from relaydp.problem import Silos
 from relaydp.problem.problem import Terms
 
@@ -57,6 +63,57 @@ class Exact(NamedTuple):
     spectra: Spectra | None
 
 
+class Once:
+    """Lets one question of a turn through, and only where it is computed as often as it is charged: once.
+
+    A step is traced once, however often it runs. What it asks in its own body is asked once a turn. What it asks in a
+    loop or a map of its own is traced once and computed many times, so that it is refused too: there JAX traces under
+    another trace than the step's. `setting.when` is the one branch that may ask.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._traces = [get_opaque_trace_state()]
+
+    def ask(self) -> None:
+        if self._asked:
+            raise PrivacyError(
+                "an algorithm asked the records twice in one turn; one release per agent and activation is charged, "
+                "and a second one would carry the same noise. Ask once, and use the answer again."
+            )
+        if not self._here():
+            raise PrivacyError(
+                "an algorithm asked the records inside a loop, a map or a transformation of its own, where one "
+                "question is computed many times; one release per agent and activation is charged. Ask in the body of "
+                "`step`, or in `setting.when`."
+            )
+        self._asked = True
+
+    def _here(self) -> bool:
+        return any(trace == get_opaque_trace_state() for trace in self._traces)
+
+    def within(self, act: Callable[[], Any]) -> Callable[[], Any]:
+        """`act` as a branch: it may ask where it stands if `setting.when` is called where one may ask."""
+        if not self._here():
+            return act
+
+        def branch() -> Any:
+            self._traces.append(get_opaque_trace_state())
+            try:
+                return act()
+            finally:
+                self._traces.pop()
+
+        return branch
+
+
+class _Closed(Once):
+    """Before the first turn: nothing is charged yet."""
+
+    def ask(self) -> None:
+        raise PrivacyError("an algorithm's init asked the records, which nobody is charged for. Ask in `step`.")
+
+
 NO_NETWORK = Network()
 DEAR = 2**14  # numbers that a gradient reads
 
@@ -74,24 +131,19 @@ def open_door(
     variant: str | None = None,
     batched: bool = False,
     exact: Exact | None = None,
-) -> Setting:
-    """All that a step may use: the doors and the prox, nothing else of the problem. `exact` opens the exact door."""
+) -> Door:
+    """For every turn, all that a step may use: the doors and the prox, nothing else of the problem.
+
+    `exact` opens the exact door.
+    """
     agents = silos.size.shape[0]
     ridge = 0.0 if terms.free else terms.l2  # what it adds to the least curvature: nothing along a free intercept
-
-    def privatise(value: Array, scale: Array, key: PRNGKeyArray) -> Array:
-        # clip and noise belong together: without a clip there is nothing to protect, and no draw to pay for
-        return value if clip is None else release(value, scale, key)
-
-    def gradient(
-        i: Int[Array, ""], y: Float[Array, " dim"], scale: Float[Array, ""], key: PRNGKeyArray
-    ) -> Float[Array, " dim"]:
-        return privatise(silos.gradient(i, y, clip), scale, key) + terms.ridge_gradient(y)
-
-    def gradients(
-        ys: Float[Array, "agents dim"], scales: Float[Array, " agents"], key: PRNGKeyArray
-    ) -> Float[Array, "agents dim"]:
-        return privatise(silos.gradients(ys, clip), scales[:, None], key) + jax.vmap(terms.ridge_gradient)(ys)
+    # clip and noise belong together: without a clip there is nothing to protect, and no draw to pay for. The published
+    # mechanism puts its noise elsewhere.
+    noisy = clip is not None and variant is None
+    # on an accelerator a branch waits for the host; a gradient costs less, an exact minimiser more
+    together = batched or (exact is None and jax.default_backend() != "cpu")
+    either = _both if together else jax.lax.cond
 
     def search(i: Array, p: Array, kappa: Array, v: Array, with_r: bool) -> Array:
         def slope(x: Array) -> Array:
@@ -100,32 +152,7 @@ def open_door(
         L = _open(exact).smoothness[i]
         return find_minimiser(slope, terms.prox if with_r else None, v, L + kappa, ridge + kappa, _dear(silos))
 
-    def argmin(
-        i: Int[Array, ""],
-        p: Float[Array, " dim"],
-        kappa: Float[Array, ""],
-        v: Float[Array, " dim"],
-        with_r: bool,
-        scale: Float[Array, ""],
-        key: PRNGKeyArray,
-    ) -> Float[Array, " dim"]:
-        spectra = _open(exact).spectra
-        p = p + perturbation(p.shape, scale, key) if variant == OBJECTIVE else p
-        return search(i, p, kappa, v, with_r) if spectra is None else spectra.solve(i, p, kappa, v)
-
-    def argmins(
-        p: Float[Array, "agents dim"],
-        kappa: Float[Array, " agents"],
-        v: Float[Array, "agents dim"],
-        with_r: bool,
-        scales: Float[Array, " agents"],
-        key: PRNGKeyArray,
-    ) -> Float[Array, "agents dim"]:
-        L, spectra = _open(exact)
-        p = p + perturbation(p.shape, scales, key) if variant == OBJECTIVE else p
-        if spectra is not None:
-            return spectra.solve(slice(None), p, kappa, v)
-
+    def searches(p: Array, kappa: Array, v: Array, with_r: bool) -> Array:
         if silos.by_passes:  # each agent's search takes the passes that it needs, and stays in cache
             each = jnp.arange(agents, dtype=jnp.int32)
             return jax.lax.map(lambda i: search(i, p[i], kappa[i], v[i], with_r), each)
@@ -135,12 +162,65 @@ def open_door(
             return silos.gradients(xs, None) + own + p + kappa[:, None] * (xs - v)
 
         prox = jax.vmap(terms.prox) if with_r else None
-        return find_minimiser(slope, prox, v, L + kappa, ridge + kappa, _dear(silos))
+        return find_minimiser(slope, prox, v, _open(exact).smoothness + kappa, ridge + kappa, _dear(silos))
 
-    # on an accelerator a branch waits for the host; a gradient costs less, an exact minimiser more
-    together = batched or (exact is None and jax.default_backend() != "cpu")
-    when = _both if together else jax.lax.cond
-    return Setting(agents, gradient, gradients, argmin, argmins, terms.prox, when, network, variant)
+    def door(turn: Turn | None) -> Setting:
+        once = _Closed() if turn is None else Once()
+        now: Any = turn
+
+        def privatise(value: Array) -> Array:
+            if not noisy:
+                return value
+            scale = now.scale if value.ndim == 1 else now.scale[:, None]
+            if now.draws is not None:
+                return release_on_lattice(value, scale, now.draws)
+            return release(value, scale, now.key)
+
+        def perturbed(p: Array) -> Array:
+            if variant != OBJECTIVE:
+                return p
+            if now.draws is not None:
+                return p + now.draws * now.scale[..., None]
+            return p + perturbation(p.shape, now.scale, now.key)
+
+        def charged(answer: Array) -> Array:
+            # nobody pays for the answer of an agent that does not act
+            return jnp.where(now.acts if answer.ndim == 1 else now.acts[:, None], answer, 0.0)
+
+        def gradient(y: Float[Array, " dim"]) -> Float[Array, " dim"]:
+            once.ask()
+            return charged(privatise(silos.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))
+
+        def gradients(ys: Float[Array, "agents dim"]) -> Float[Array, "agents dim"]:
+            once.ask()
+            return charged(privatise(silos.gradients(ys, clip)) + jax.vmap(terms.ridge_gradient)(ys))
+
+        def argmin(
+            p: Float[Array, " dim"], kappa: Float[Array, ""], v: Float[Array, " dim"], with_r: bool
+        ) -> Float[Array, " dim"]:
+            once.ask()
+            spectra, i, p = _open(exact).spectra, now.holder, perturbed(p)
+            return charged(search(i, p, kappa, v, with_r) if spectra is None else spectra.solve(i, p, kappa, v))
+
+        def argmins(
+            p: Float[Array, "agents dim"], kappa: Float[Array, " agents"], v: Float[Array, "agents dim"], with_r: bool
+        ) -> Float[Array, "agents dim"]:
+            once.ask()
+            spectra, p = _open(exact).spectra, perturbed(p)
+            found = searches(p, kappa, v, with_r) if spectra is None else spectra.solve(slice(None), p, kappa, v)
+            return charged(found)
+
+        def when(acts: Array, act: Callable[[], Any], relay: Callable[[], Any]) -> Any:
+            return either(acts, once.within(act), relay)
+
+        return Setting(agents, gradient, gradients, argmin, argmins, terms.prox, when, network, variant)
+
+    return door
+
+
+def seen_by_step(turn: Turn, variant: str | None) -> Turn:
+    """The turn as a step sees it: without the noise, unless the published mechanism leaves it to the step to add it."""
+    return turn if variant not in (None, OBJECTIVE) else turn._replace(key=None, draws=None)
 
 
 def _dear(silos: Silos) -> bool:

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from relaydp.algorithm import Algorithm, Setting, Turn
+from relaydp.algorithm import Algorithm, Door, Turn
 from relaydp.engine import ahead
-from relaydp.engine.door import Exact, Spectra, open_door
+from relaydp.engine.door import Exact, Spectra, open_door, seen_by_step
 from relaydp.engine.plan import Plan
 from relaydp.engine.progress import Progress
 from relaydp.graph import Graph, Network, Route, network_of
@@ -49,7 +49,7 @@ class World(NamedTuple):
     network: Network
     exact: Exact | None
 
-    def setting(self, variant: str | None, batched: bool = False) -> Setting:
+    def door(self, variant: str | None, batched: bool = False) -> Door:
         silos, terms, clip, network, exact = self
         return open_door(silos, terms, clip, network, variant, batched, exact)
 
@@ -119,18 +119,19 @@ def scan_turns(
     keep: bool,
     world: World,
     steps: Any,
-    key: Array,
+    key: Array | None,  # of a simulation; None where the turns bring their draws
     state: Any,
     turns: Turn,  # every leaf (stretches, stride, ...); key is None: it is made here, hop by hop
     batched: bool = False,
     unroll: int = 1,
     scattered: bool = False,
 ) -> tuple[Any, tuple[Array, Any]]:
-    setting = world.setting(variant, batched)
+    door = world.door(variant, batched)
 
     def hop(state: Any, turn: Turn) -> tuple[Any, Any]:
-        turn = turn._replace(key=jax.random.fold_in(key, turn.hop))
-        state, payload = algorithm.step(setting, steps, state, turn)
+        if key is not None:
+            turn = turn._replace(key=jax.random.fold_in(key, turn.hop))
+        state, payload = algorithm.step(door(turn), steps, state, seen_by_step(turn, variant))
         return state, payload if keep else None
 
     if scattered:
@@ -156,7 +157,7 @@ def unrolled() -> int:
 @partial(jax.jit, static_argnums=(0, 1))
 def begin(algorithm: Algorithm, variant: str | None, world: World, steps: Any, x0: Array) -> Any:
     """The state before the first hop. An algorithm's init asks the doors nothing, so that nothing is uncharged."""
-    return algorithm.init(world.setting(variant), steps, x0)
+    return algorithm.init(world.door(variant)(None), steps, x0)
 
 
 def stride_for(plan: Plan) -> int:

@@ -116,12 +116,13 @@ def _run(
     turns: Turn,
     keys: Array,
 ) -> Float[Array, "rows draws dim"]:
-    setting = open_door(cast(Any, records), terms, clip, network, batched=True)
+    door = open_door(cast(Any, records), terms, clip, network, batched=True)
 
     def one(steps: Any, turns: Turn, key: Array) -> Array:
         def hop(state: Any, turn: Turn) -> tuple[Any, None]:
-            return kernel.step(setting, steps, state, turn._replace(key=jax.random.fold_in(key, turn.hop)))[0], None
+            setting = door(turn._replace(key=jax.random.fold_in(key, turn.hop)))
+            return kernel.step(setting, steps, state, turn)[0], None
 
-        return kernel.answer(jax.lax.scan(hop, kernel.init(setting, steps, origin), turns)[0])
+        return kernel.answer(jax.lax.scan(hop, kernel.init(door(None), steps, origin), turns)[0])
 
     return jax.vmap(jax.vmap(one, (None, None, 0)), (0, 0, None))(steps, turns, keys)

@@ -151,14 +151,14 @@ def _advance(
     algorithm: Algorithm, world: World, steps: Any, best: Array, states: Any, hops: Array, holders: Array, acts: Array
 ) -> tuple[Any, Array]:
     """Run every walk through the hops; the error after each of them, (walks, hops)."""
-    setting = world.setting(None)
+    door = world.door(None)
     scale = jnp.zeros(acts.shape[1:])
-    key = jax.random.key(0)  # without a mechanism nothing is drawn from it
 
     def one(state: Any, holders: Array) -> tuple[Any, Array]:
         def hop(state: Any, now: tuple[Array, Array, Array]) -> tuple[Any, Array]:
             number, holder, acting = now
-            state, _ = algorithm.step(setting, steps, state, Turn(number, holder, holder, acting, scale, key))
+            turn = Turn(number, holder, holder, acting, scale, None)  # without a mechanism nothing is drawn
+            state, _ = algorithm.step(door(turn), steps, state, turn)
             copies = state.baton.x[None] if algorithm.name == "recal" else state.x
             return state, jnp.sqrt(jnp.mean(jnp.sum((copies - best[None]) ** 2, axis=1)))
 

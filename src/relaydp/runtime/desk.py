@@ -36,7 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
-from relaydp.algorithm import ALGORITHMS, Algorithm, Setting, Turn
+from relaydp.algorithm import ALGORITHMS, Algorithm, Door, Setting, Turn
 from relaydp.engine.door import open_door
 from relaydp.engine.loop import scan_turns
 from relaydp.errors import InputError
@@ -91,12 +91,12 @@ class Desk(NamedTuple):
         """A row an agent: this party's, and NaN for the others."""
         return jnp.full((self.agents, *row.shape), jnp.nan).at[self.party].set(row)
 
-    def setting(self, parts: tuple[Array, ...] = (), heard: Array | None = None) -> Setting:
+    def door(self, parts: tuple[Array, ...] = (), heard: Array | None = None) -> Door:
         """The simulator's, with g~ for an answer, and in a round with what was heard in the rows of others."""
         answered = cast(Any, Answered(self.sizes, parts))
-        setting = open_door(answered, self.terms, self.clip, self.network)
+        door = open_door(answered, self.terms, self.clip, self.network)
         if heard is None:
-            return setting
+            return door
         mine = (jnp.arange(self.agents, dtype=self.party.dtype) == self.party)[:, None]
 
         def exchange(sent: Array) -> Array:
@@ -104,17 +104,17 @@ class Desk(NamedTuple):
             # computed anew, perhaps with another last bit, wherever it is used.
             return jax.lax.cond(self.party >= 0, lambda: jnp.where(mine, sent, heard), lambda: sent)
 
-        return setting._replace(exchange=exchange)
+        return lambda turn: door(turn)._replace(exchange=exchange)
 
     def noting(self, heard: Array | None = None) -> tuple[Setting, list[Array], list[Array]]:
         """A setting whose door answers 0; where it is asked for this party's gradient; what is given to `exchange`."""
-        asked, sent, setting = [], [], self.setting((), heard)
+        asked, sent, setting = [], [], self.door((), heard)(None)
 
-        def gradient(i: Array, y: Array, scale: Array, key: Any) -> Array:
+        def gradient(y: Array) -> Array:
             asked.append(y)
             return jnp.zeros_like(y)
 
-        def gradients(ys: Array, scales: Array, key: Any) -> Array:
+        def gradients(ys: Array) -> Array:
             asked.append(ys[self.party])
             return self.alone(jnp.zeros_like(ys[0]))
 
@@ -202,7 +202,7 @@ def _known(algorithm: Algorithm, desk: Desk, rows: Rows, baton: Array | None) ->
         return state
     assert algorithm.receive is not None
     came = jax.tree.unflatten(jax.tree.structure(payload), list(baton))
-    return algorithm.receive(desk.setting(), desk.steps, state, came)
+    return algorithm.receive(desk.door()(None), desk.steps, state, came)
 
 
 def _message(desk: Desk, payload: Any) -> Array:
@@ -252,10 +252,10 @@ def mean_gradient(in_rounds: bool, silos: Silos, y: Array, clip: Array | None) -
 
 
 def _two_turns(
-    algorithm: Algorithm, desk: Desk, setting: Setting, key: Array, state: Any, hop: Array, scale: ArrayLike
+    algorithm: Algorithm, desk: Desk, door: Door, key: Array, state: Any, hop: Array, scale: ArrayLike
 ) -> tuple[Rows, Array]:
     """The simulator's loop over a turn of this party, and over one in which nobody acts."""
-    world = cast(Any, SimpleNamespace(setting=lambda variant, batched: setting))
+    world = cast(Any, SimpleNamespace(door=lambda variant, batched: door))
     two = jnp.arange(2, dtype=hop.dtype)[:, None]
     turns = _turns(algorithm, desk, hop + two, two == 0, scale)
     state, (_, payloads) = scan_turns(algorithm, None, True, world, desk.steps, key, state, turns)
@@ -268,10 +268,10 @@ def advance(
 ) -> tuple[Rows, Array]:
     """(4): the new rows, and what is sent. `outside` is the baton, or in a round what was heard."""
     relay = algorithm.kind == "relay"
-    setting = desk.setting(parts) if relay else desk.setting(tuple(map(desk.alone, parts)), outside)
+    door = desk.door(parts) if relay else desk.door(tuple(map(desk.alone, parts)), outside)
     state = _known(algorithm, desk, rows, outside if relay else None)
     key = jax.random.key(0)  # of noise that is multiplied by 0
-    return _two_turns(algorithm, desk, setting, key, state, hop, 0.0)
+    return _two_turns(algorithm, desk, door, key, state, hop, 0.0)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -287,8 +287,8 @@ def activation(
     hop: Array,
 ) -> tuple[Rows, Array]:
     """(1) to (4) of a relay, noise from the simulator's key: the new rows, and the baton to pass on."""
-    setting = open_door(cast(Any, Own(desk.sizes, silos)), desk.terms, clip, desk.network)
-    return _two_turns(algorithm, desk, setting, key, _known(algorithm, desk, rows, baton), hop, scale)
+    door = open_door(cast(Any, Own(desk.sizes, silos)), desk.terms, clip, desk.network)
+    return _two_turns(algorithm, desk, door, key, _known(algorithm, desk, rows, baton), hop, scale)
 
 
 @partial(jax.jit, static_argnums=0)
