@@ -1,0 +1,157 @@
+"""Exact samples of a discrete Gaussian, in machine code, from random bits that are handed over.
+
+    P[Z = z] proportional to exp(-z^2 / (2 * 4^K)),          z any integer: the scale is 2^K steps of the lattice
+
+Karney's algorithm (2016, arXiv 1303.6257). Write z = +-(a 2^K + j) with 0 <= j < 2^K and x = j / 2^K. Then
+z^2 / (2 * 4^K) = a^2/2 + x (2a + x)/2, and each part is a matter of coins that show heads with probability e^-g:
+
+    (1)  a: count heads of e^(-1/2) up to the first tail; keep a with probability e^(-a (a - 1)/2), else begin again.
+         a heads have probability e^(-a/2), so what is kept has e^(-a^2/2)
+    (2)  j: K bits; and a sign. Of the two zeros, +0 and -0, one is refused
+    (3)  keep all with probability e^(-x)^a e^(-x^2/2), else begin again at (1)
+
+A coin of e^-g, 0 <= g <= 1, is tossed as von Neumann did (Canonne, Kamath and Steinke 2020, algorithm 1): with events
+A_1, A_2, ... of probabilities g/1, g/2, ... let k be the first that fails. Then P[k > n] = g^n/n!, and
+
+    (4)  P[k is odd] = sum_n (-g)^n / n! = e^-g
+
+The g that occur are x^p/d, with (p, d) = (0, 2), (1, 1) or (2, 2), so that A_k is an event of independent draws: a fair
+die of d k sides shows 0, and p uniform numbers all fall below x. As x is a multiple of 2^-K, that is a comparison of
+bits, byte by byte as far as it takes. Nothing here is rounded, and there is no floating point.
+
+The bits. All functions are given the words and a position in them, counted in bits, and return what they found and the
+position after it. A sample begins at a word of its own, and is a function of the endless sequence of words from there
+on. Where the words at hand end before the sample does, `fill` tells where that sample began: the caller puts fresh
+words after those that are left, and the sample runs again over the same words, to the same decisions, and on. So
+samples are what one endless sequence of words makes of them, however it was cut. To begin such a sample anew with other
+words would favour those that take few.
+
+Not covered: a beyond 2^22, where z would leave an int64 at K = 40. That takes 2^43 heads in a row in (1).
+
+Only `secret` imports this, when noise is first drawn: Numba takes a while to come. Without Numba it runs as it stands,
+some hundred times slower.
+"""
+
+# pyright: reportMissingParameterType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    from numba import njit
+except ImportError:  # the same functions, in Python
+
+    def njit(**options: Any) -> Any:
+        return lambda function: function
+
+
+@njit()
+def take(words, at, count):
+    """`count` fresh bits, 0 to 63, all from one word: what is left of a word, and too little, is dropped."""
+    at += 64 - (at & 63) if (at & 63) + count > 64 else 0
+    if at + count > 64 * words.size:
+        return 0, 64 * words.size + 1
+    return (words[at >> 6] >> (at & 63)) & ((1 << count) - 1), at + count
+
+
+@njit()
+def is_over(words, at):
+    """Whether more was asked for than there is. From then on `take` gives zeros, which nothing may come of."""
+    return at > 64 * words.size
+
+
+@njit()
+def one_in(words, at, sides):
+    """True with probability 1/sides: whether a fair die shows 0. Bits that name no side are drawn again."""
+    if sides == 1:
+        return True, at
+    count = 1
+    while (1 << count) < sides:
+        count += 1
+    shown, at = take(words, at, count)
+    while shown >= sides:
+        shown, at = take(words, at, count)
+    return shown == 0, at
+
+
+@njit()
+def below(words, at, x, K):
+    """True with probability x / 2^K: whether a uniform number of K bits is less than x. Mostly its first byte tells."""
+    while x > 0:  # the bits to come are uniform, and none is below 0
+        count = min(K, 8)
+        K -= count
+        drawn, at = take(words, at, count)
+        mine = x >> K
+        if drawn != mine:
+            return drawn < mine, at
+        x -= mine << K
+    return False, at
+
+
+@njit()
+def coin(words, at, x, K, power, divisor):
+    """True with probability exp(-(x / 2^K)^power / divisor), by (4). False once the words are over."""
+    k, holds = 0, True
+    while holds:
+        k += 1
+        holds, at = one_in(words, at, divisor * k)
+        for _ in range(power):
+            if holds:
+                holds, at = below(words, at, x, K)
+        holds = holds and not is_over(words, at)
+    return k % 2 == 1 and not is_over(words, at), at
+
+
+@njit()
+def whole_part(words, at):
+    """a of (1), or -1 where it was not kept."""
+    a = 0
+    heads, at = coin(words, at, 0, 0, 0, 2)
+    while heads:
+        a += 1
+        heads, at = coin(words, at, 0, 0, 0, 2)
+    for _ in range(a * (a - 1)):
+        heads, at = coin(words, at, 0, 0, 0, 2)
+        if not heads:
+            return -1, at
+    return a, at
+
+
+@njit()
+def sample(words, at, K):
+    """One Z; 0, and it means nothing, where the words are over."""
+    while not is_over(words, at):
+        a, at = whole_part(words, at)
+        if a < 0:
+            continue
+        j, at = take(words, at, K)  # (2)
+        minus, at = take(words, at, 1)
+        kept = a > 0 or j > 0 or minus == 0
+        for _ in range(a):  # (3)
+            if kept:
+                kept, at = coin(words, at, j, K, 1, 1)
+        if kept:
+            kept, at = coin(words, at, j, K, 2, 2)
+        if kept:
+            z = (a << K) + j
+            return (-z if minus else z), at
+    return 0, at
+
+
+def _fill(words, found, K):
+    """Put samples of scale 2^K into `found`; how many there were words for, and the word where the next one begins."""
+    at = 0
+    for n in range(found.size):
+        z, after = sample(words, at, K)
+        if is_over(words, after):
+            return n, at >> 6
+        found[n] = z
+        at = (after + 63) >> 6 << 6  # a word that one sample began belongs to no other
+    return found.size, at >> 6
+
+
+try:
+    fill = njit(cache=True, nogil=True)(_fill)
+except RuntimeError:  # no folder to keep machine code in
+    fill = njit(nogil=True)(_fill)

@@ -1,0 +1,212 @@
+"""Secret noise: a discrete Gaussian on a lattice, exact to the last bit, from the operating system's randomness.
+
+A float64 draw of a continuous Gaussian leaves traces of the value in an output's last bits (Mironov 2012), and a seed
+is a secret that must be kept for good. Here neither is. A value v becomes a point of a lattice, in units of a step h,
+and moves by whole steps, whose distribution is drawn exactly (`lattice` says how) and which are kept nowhere:
+
+    (1)  M(v) = h (rint(v/h) + Z),      P[Z_j = z] proportional to exp(-z^2 / (2 * 4^K)),      h = s / 2^K,  j = 1..q
+
+Everything that is public is a function of the integers rint(v/h) + Z; to make float64 numbers of them costs nothing.
+s is the planned scale, stretched (`stretch`) by what follows. Write mu = sensitivity / scale for what was planned.
+
+The lattice. v/h is computed as fl(v * fl(2^K / s)), cut off at +-2^62 and rounded. Cutting off moves no two numbers
+apart, rounding moves each coordinate by 1/2 at most. Two values at most `sensitivity` apart, the rounding of the product
+included (`privacy.sensitivity` has it), become lattice points at most D apart, in steps:
+
+    (2)  D <= sensitivity 2^K/s (1 + 2^-51) + sqrt(q) <= 2^K mu / (1 + SPARE)        by the choice of `stretch`
+
+zCDP. On the integers, a discrete Gaussian has the zCDP of the continuous one, D^2 / (2 * 4^K) for points at most D apart
+(Canonne, Kamath and Steinke 2020, arXiv 2004.00010, theorem 14). By (2) that is below mu^2/2 = sensitivity^2 / (2 scale^2),
+the rho that was planned, and it adds up over adaptive releases.
+
+The exact epsilon. `accountant.epsilon_exact` is for continuous Gaussians. It carries over because Z is almost R, a
+Gaussian G of scale 2^K rounded to integers:
+
+    (3)  rint(v/h) + R = rint(rint(v/h) + G)         post-processing of Gaussian noise on points at most D apart, so that
+                                                     it has the exact curve of mu / (1 + SPARE)
+    (4)  |ln P[R = z]/P[Z = z]| <= (q + |z|^2/4^K) / (23 * 4^K)                 for vectors z of q coordinates
+    (5)  |Z|^2, |R|^2 <= (1.4 q + 6400) 4^K          but for a probability of e^-1600
+
+(4), one coordinate: let s = 2^K. By Poisson's summation formula P[R = z] / P[Z = z] = (1 + eta) times the integral of
+cosh(z u/s^2) exp(-u^2/(2 s^2)) over |u| <= 1/2, where 0 < eta < 3 e^(-19 s^2). As cosh >= 1 that is 1 - 1/(24 s^2) or
+more, and as sinh(y)/y <= e^(y^2/6) it is (1 + eta) exp(z^2/(24 s^4)) or less. (5): E exp(Z_j^2/(4 s^2)) <= sqrt 2, a
+quotient of two such sums, so that P[|Z|^2 >= b s^2] <= 2^(q/2) e^(-b/4); R is within 1/2 of G, for which the same holds.
+
+So over T releases, also adaptively chosen ones, where given the records a transcript determines the noise, the two
+transcripts' probabilities agree up to a factor of e^tau, but for T e^-1600 of them:
+
+    (6)  tau = T (q + 2700) / (9 * 4^K)
+    (7)  delta_Z(epsilon) <= e^tau (delta_exact(epsilon - 2 tau, mu / (1 + SPARE)) + e^epsilon T e^-1600) + T e^-1600
+
+SPARE pays for that: delta_Z(epsilon) <= delta_exact(epsilon, mu), what was planned, where
+
+    (8)  tau <= SPARE/12 min(1, epsilon),   epsilon <= 1000,   1e-30 <= delta <= 1/2
+
+Half of SPARE pays for 2 tau: delta_exact does not grow when epsilon and mu are multiplied by the same r < 1, because its
+derivative along that line is e^epsilon phi(b) (epsilon M(b) - mu) / r, with b = epsilon/mu + mu/2 and M(b) < 1/b Mills'
+ratio, and epsilon/b < mu. The other half pays for e^tau and the tails: d ln delta / d ln mu = mu / (M(a) - M(b)) with
+a = b - mu. M falls at a rate of at most 1 beyond 0, and for delta <= 1/2, where a >= -0.675, of at most 2.6: so half of
+SPARE takes at least SPARE/6 of delta away, of which tau takes half. The tails are below 1e-200 by (8).
+
+The least delta. (8) admits 1e-30. Not the tails decide that, for there are none cut off, but the generator: its words
+are uniform to whoever cannot break ChaCha20, and a smaller chance than that is nobody's to promise.
+
+Not covered: an opponent who reads this process's memory; how long a draw takes, which depends on the noise a little and
+never on the value.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy.typing import ArrayLike, NDArray
+
+from relaydp.errors import InputError, PrivacyError
+
+K = 40  # noise has a scale of 2^K steps: fine enough for (2) and (6), and 2^22 scales fit in 2^62 steps
+EDGE = 2.0**62  # steps: larger values are cut off to it. Noise is smaller, so that no sum leaves an int64
+SPARE = 2.0**-30  # of the scale: pays for (7), and is seen by nobody
+DELTA_FLOOR = 1e-30  # the smallest delta that can be promised with this noise
+EPSILON_CEILING = 1000.0  # the largest epsilon for which (8) was worked out
+SMALLEST, LARGEST = 1e-200, 1e200  # of scales: 2^K / s and h are normal numbers
+
+WORDS = 1.9  # that a sample takes, on average
+READ = 2**13  # words asked for at once, at most: 64 KiB
+
+
+def draw_lattice(count: int) -> NDArray[np.int64]:
+    """`count` independent samples of the discrete Gaussian of scale 2^K, exact; other ones at every call.
+
+    The words come from `os.urandom`. Each is used for one sample, those that are over are dropped, and nothing is kept
+    between calls: threads and forked processes share nothing. Other threads run meanwhile. Some 0.2 microseconds each.
+    """
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
+        raise InputError(f"count={count!r} arrived; needed a whole number, 0 or more: one draw a coordinate.")
+    return _draw(int(count), K, os.urandom, READ)
+
+
+def _draw(count: int, K: int, read: Callable[[int], bytes], most: int) -> NDArray[np.int64]:
+    """`count` samples of scale 2^K from the words that `read` gives, asked for at most so many at once."""
+    from relaydp.privacy.lattice import fill  # brings Numba
+
+    found = np.empty(count, np.int64)
+    done, words = 0, np.empty(0, np.int64)
+    while done < count:
+        missing = count - done
+        need = min(most, int(WORDS * missing + 6 * math.sqrt(missing)) + 16)
+        # words that a sample has begun come first, so that it goes on where it was cut: see `lattice`
+        words = np.concatenate([words, np.frombuffer(read(8 * need), np.int64)])
+        more, used = fill(words, found[done:], K)
+        done, words = done + more, words[used:]
+    return found
+
+
+def stretch(dim: int, ratio: ArrayLike) -> Any:
+    """What to multiply a planned scale by, so that (2) holds: a little above 1. For a number or an array.
+
+        ratio   sensitivity / scale, as planned: mu
+
+    With t = sqrt(dim) / (2^K ratio), the share that rounding to the lattice has in a distance, and w = 1 + SPARE, (2)
+    asks for w (1 + 2^-51) / (1 - t w); 2^-48 more covers the rounding here.
+
+    >>> float(stretch(3072, 0.01)) - 1 < 1e-8
+    True
+    """
+    ratio = np.asarray(ratio, np.float64)
+    share = math.sqrt(dim) / (2.0**K * np.where(ratio > 0, ratio, np.nan)) * (1.0 + SPARE)
+    if not (share <= 0.5).all():
+        raise PrivacyError(
+            f"a sensitivity of {np.min(ratio):g} scales arrived, in {dim} dimensions; needed "
+            f"{2 * math.sqrt(dim) / 2.0**K:.3g} or more, beside which the lattice is fine. Plan for less noise in a "
+            "release, or for fewer releases."
+        )
+    return ((1.0 + SPARE) / (1.0 - share) * (1.0 + 2.0**-48))[()]
+
+
+def slack(dim: int, releases: int) -> float:
+    """tau of (6): how far apart, in logarithms, exact noise and rounded Gaussian noise are over so many releases.
+
+    >>> slack(3072, 1000) < 1e-18
+    True
+    """
+    return releases * (dim + 2700.0) / (9.0 * 4.0**K)
+
+
+def check_promise(epsilon: float, delta: float, dim: int, releases: int) -> None:
+    """Raise unless (8) holds, that is: unless this noise keeps an (epsilon, delta) promise made for Gaussian noise."""
+    if not DELTA_FLOOR <= delta <= 0.5:
+        raise PrivacyError(
+            f"delta={delta!r} arrived; secret noise can promise {DELTA_FLOOR:g} to 0.5. Below that nobody can: it is as "
+            "good as the operating system's generator. 1e-5 is usual up to some ten thousand records."
+        )
+    if not epsilon <= EPSILON_CEILING:
+        raise PrivacyError(
+            f"epsilon={epsilon!r} arrived; secret noise is proven up to {EPSILON_CEILING:g}, which hides nothing. Choose "
+            "a smaller one: 10 is weak already."
+        )
+    tau, most = slack(dim, releases), SPARE / 12 * min(1.0, epsilon)
+    if not tau <= most:
+        raise PrivacyError(
+            f"{releases} releases in {dim} dimensions at epsilon={epsilon!r} arrived; the noise is exact enough for "
+            f"{int(releases * most / tau)} of them. Plan for fewer activations, or a larger epsilon."
+        )
+
+
+def release_secret(value: NDArray[np.float64], scale: float, draws: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(1): `value` as it may be shown to others. `draws` are fresh from `draw_lattice`, used here and nowhere else.
+
+    `scale` is s, the planned scale times `stretch`. Values beyond 2^22 scales (+-2^62 steps) are cut off to that.
+
+    Formal guarantee. Let `value` move by at most `sensitivity` when one record is replaced, with that number from
+    `privacy.sensitivity.sensitivity`, which includes rounding. The result is rho-zCDP, rho = sensitivity^2 / (2 planned
+    scale^2), and releases have the exact curve of Gaussian ones by (8), provided that scale and sensitivity do not
+    depend on the records (they may depend on earlier releases).
+    """
+    value, draws = np.asarray(value), np.asarray(draws)
+    if not SMALLEST <= scale <= LARGEST:
+        raise PrivacyError(
+            f"scale={scale!r} arrived; needed a number from {SMALLEST:g} to {LARGEST:g}, or nothing can be promised. "
+            "Take it from the plan."
+        )
+    if value.dtype != np.float64 or draws.dtype != np.int64 or value.shape != draws.shape:
+        raise PrivacyError(
+            f"a value of type {value.dtype} and shape {value.shape} with draws of type {draws.dtype} and shape "
+            f"{draws.shape} arrived; needed float64, and as many int64. Draw one for each coordinate by draw_lattice."
+        )
+    if not np.isfinite(value).all():
+        raise PrivacyError(
+            "a value with an infinite or undefined coordinate arrived, which no noise hides; nothing was released. "
+            "Look for such numbers, or for ones beyond the agreed bounds, in the records."
+        )
+    with np.errstate(over="ignore"):  # beyond the largest float64 is beyond the edge
+        steps = np.clip(value * (2.0**K / float(scale)), -EDGE, EDGE)
+    return (np.rint(steps).astype(np.int64) + draws).astype(np.float64) * (float(scale) * 2.0**-K)
+
+
+def release_secret_traced(
+    value: Float[Array, " *any"], scale: Float[Array, " *any"], draws: Int[Array, " *any"]
+) -> Float[Array, " *any"]:
+    """`release_secret`, the same bits, inside compiled code, where nothing can be refused.
+
+    A coordinate that is no number counts as 0 and gets its noise like any other; without a scale above 0 all of the
+    answer is NaN. A scale may be one for all, or broadcast against `value`.
+    """
+    if value.dtype != jnp.float64 or draws.dtype != jnp.int64 or value.shape != draws.shape:
+        raise PrivacyError(
+            f"a value of type {value.dtype} and shape {value.shape} with draws of type {draws.dtype} and shape "
+            f"{draws.shape} arrived; needed float64, and as many int64. Draw one for each coordinate by draw_lattice."
+        )
+    spread = jnp.asarray(scale, jnp.float64)
+    # The barrier keeps the compiler from taking the quotient apart: (2) counts on the product's one rounding.
+    per_unit, step = jax.lax.optimization_barrier((2.0**K / spread, spread * 2.0**-K))
+    steps = value * per_unit
+    steps = jnp.clip(jnp.where(jnp.isnan(steps), 0.0, steps), -EDGE, EDGE)
+    noisy = (jnp.rint(steps).astype(jnp.int64) + draws).astype(jnp.float64) * step
+    return jnp.where(spread > 0, noisy, jnp.nan)
