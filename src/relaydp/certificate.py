@@ -15,18 +15,21 @@ ADJACENCY = "replace one record of one agent by any other record within the publ
 THREAT = {
     "adversary": "an eavesdropper on every link, any one agent, or all other agents together",
     "sees": "every message with sender, receiver and order; graph, algorithm and all constants; m_i; the result",
-    "does_not_see": "the attacked agent's records, state (y_i, l_i) and noise, and the seed that the noise came from",
+    "does_not_see": "the attacked agent's records, state (y_i, l_i) and noise",
 }
 NOISE = {
     "gradient": "Gaussian, N(0, scale^2 I), added to the mean of the agent's clipped gradients at each activation",
     "objective": "density proportional to exp(-|e|/scale), added as <e, x> to the objective that is minimised exactly",
     "published": "Gaussian or objective noise where the algorithm's own paper puts it, priced as the paper claims",
 }
+SOURCES = {
+    True: "the operating system's randomness, drawn for one release each, and kept nowhere; on a lattice, exactly",
+    False: "a seeded generator: this run is a simulation, and whoever knows the seed knows the noise",
+}
 ASSUMED = [
     "m_i, the columns, the classes, who takes part and all bounds below are public and were known without the records.",
     "Records outside the bounds were clipped or shrunk to them, each by itself.",
     "The agents ran this software unchanged, and drew their noise independently and in secret.",
-    "Noise behaves as real numbers would: float64 outputs were not studied bit by bit (Mironov 2012).",
 ]
 NOT_PROTECTED = [
     "Objective, relative error, accuracy, trace and reference of the result: measured on raw records, without noise.",
@@ -52,8 +55,10 @@ def make_certificate(result: Any) -> dict[str, Any]:
         "certificate": "relaydp",
         "version": VERSION,
         "private": result.private,
+        "simulation": result.simulation,
         "promise": result.guarantee,
         "epsilon": plain(result.epsilon),
+        "epsilon_planned": plain(result.epsilon_planned),
         "epsilon_paper": plain(result.epsilon_paper),
         "delta": delta,
         "rho": plain(result.rho),
@@ -66,7 +71,7 @@ def make_certificate(result: Any) -> dict[str, Any]:
             "name": result.mechanism,
             "variant": result.variant,
             "noise": NOISE.get(result.mechanism or "", "none"),
-            "source": "a seeded generator: this run is a simulation, and whoever knows the seed knows the noise",
+            "source": SOURCES[result.secret] if result.mechanism is not None else "none",
             "sensitivity": plan["sensitivity"],
             "schedule": plan["noise_scales"],
         },

@@ -107,8 +107,10 @@ class Result:
     graph: str
     walk: str | None
     budget: Budget | None
+    secret: bool  # whether the noise came from the operating system; a seeded run is a simulation and promises nothing
     rho: float  # zCDP of the whole plan: inf without a guarantee. A run that stopped early has still cost its plan
     epsilon: float  # at the budget's delta; inf when no guarantee stands behind the run
+    epsilon_planned: float  # what a private run of this plan costs; inf where no proof covers the mechanism
     epsilon_paper: float  # by the paper's own account. For the published mechanism: what it claims, and F1 refutes
     plf: int
     activations: int
@@ -128,8 +130,13 @@ class Result:
 
     @property
     def private(self) -> bool:
-        """Whether a guarantee stands behind this run. The published mechanism's does not (docs/privacy.md)."""
-        return self.mechanism in SOUND
+        """Whether a guarantee stands behind this run: a sound mechanism, with noise that nobody can know."""
+        return self.secret and self.mechanism in SOUND
+
+    @property
+    def simulation(self) -> bool:
+        """Whether this is a sound mechanism with noise from a seed: what a private run would do, without a promise."""
+        return not self.secret and self.mechanism in SOUND
 
     @property
     def delta(self) -> float | None:
@@ -168,7 +175,10 @@ class Result:
             "messages": self.messages,
             "vectors": self.vectors,
             "messages_paper": self.messages_paper,
+            "private": self.private,
+            "simulation": self.simulation,
             "epsilon": plain(self.epsilon),
+            "epsilon_planned": plain(self.epsilon_planned),
             "epsilon_paper": plain(self.epsilon_paper),
             "delta": plain(self.delta),
             "rho": plain(self.rho),
@@ -189,6 +199,12 @@ class Result:
                 f"({self.epsilon:.6g}, {self.budget.delta:g})-differential privacy for every record of every agent "
                 "(replace one record), against everybody who sees all batons, the other agents included. Objective, "
                 "relative error and accuracy are measured without noise and not covered."
+            )
+        if self.simulation and self.budget is not None:
+            return (
+                "simulation: no promise. The noise comes from a seed, and whoever knows it can take the noise off. A "
+                f"private run of this plan costs epsilon {self.epsilon_planned:.6g} at delta {self.budget.delta:g}: "
+                "leave the seed out."
             )
         if self.mechanism == "published" and self.variant == "objective":
             return "none: the published price counts a record removed, not replaced; mechanism='objective' is sound."
@@ -228,7 +244,7 @@ class Result:
             _save_arrays(folder / "reference.npz", self.reference._asdict())
 
     def __repr__(self) -> str:
-        cost = f"epsilon={self.epsilon:.4g}" if self.private else "no guarantee"
+        cost = f"epsilon={self.epsilon:.4g}" if self.private else "simulation" if self.simulation else "no guarantee"
         return f"Result({self.algorithm}, {self.status}, {cost}, plf={self.plf}, messages={self.messages})"
 
 
@@ -285,7 +301,8 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
             graph=summary["graph"],
             walk=summary["walk"],
             budget=None if asked is None else Budget(**asked),
-            **{name: _number(summary[name]) for name in ("rho", "epsilon", "epsilon_paper")},
+            secret=summary["private"],
+            **{name: _number(summary[name]) for name in ("rho", "epsilon", "epsilon_planned", "epsilon_paper")},
             plf=summary["plf"],
             activations=summary["activations"],
             hops=summary["hops"],

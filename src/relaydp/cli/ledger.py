@@ -147,8 +147,11 @@ def _broken_claims(folder: Path, found: Verification) -> list[str]:
 
 
 def _caveat(folder: Path) -> str:
-    if _beside(folder, "summary.json").get("mechanism") == "published":
+    run = _beside(folder, "summary.json")
+    if run.get("mechanism") == "published":
         return " No guarantee: the charges are what the paper claims, without a proof (docs/privacy.md)."
+    if run.get("simulation"):
+        return " Simulation: no promise. This is what a private run of the same plan costs."
     return ""
 
 

@@ -376,12 +376,14 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         ("relative error", number(facts["relative_error"], 4)),
     ]
     if facts["mechanism"] is not None:
-        claim = "" if result.private else ", a claim without a proof"
-        exact = number(facts["epsilon"]) if result.private else "none"
         delta = f" at delta {number(facts['delta'])}" if facts["delta"] is not None else ""
-        rows.append(
-            ("epsilon", f"{exact} exact, {number(facts['epsilon_paper'])} by the paper's formula{claim}{delta}")
-        )
+        if result.private:
+            cost = f"{number(facts['epsilon'])} exact, {number(facts['epsilon_paper'])} by the paper's formula{delta}"
+        elif result.simulation:
+            cost = f"none: simulation. A private run of this plan costs {number(facts['epsilon_planned'])}{delta}"
+        else:
+            cost = f"none; {number(facts['epsilon_paper'])} by the paper's formula, a claim without a proof{delta}"
+        rows.append(("epsilon", cost))
     return [
         *rows,
         ("PLF", f"{facts['plf']} activations of the busiest agent"),

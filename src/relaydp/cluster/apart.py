@@ -30,7 +30,8 @@ from relaydp.cluster.parts import About, Part, Task, list_parts, make_task, outl
 from relaydp.cluster.rounds import go_round
 from relaydp.cluster.walk import Crew, Ending, Watch, walk
 from relaydp.engine.loop import GROWTH, Outcome, public_radius
-from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, check_seed, make_plan
+from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan
+from relaydp.engine.randomness import WALK, check_seed, key_for
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.solve import _verdict, facts_config, make_result, solve
 from relaydp.errors import InputError, PrivacyError
@@ -260,7 +261,7 @@ def _plan(problem: Problem, graph: Graph, asked: Asked) -> Plan:
         activations=asked.activations,
         walk=asked.walk,
         steps=asked.steps,
-        key=jax.random.split(jax.random.key(asked.seed))[0],
+        key=key_for(asked.seed, WALK),
         start=asked.start,
         ratio=asked.ratio,
         variant=None,
@@ -348,8 +349,18 @@ def _result(
         "sizes": problem.split.sizes.tolist(),
         "order_sha256": None,
     }
-    return make_result(
-        graph, plan, told, about, x=x, hops=ending.hops, status=status, message=sentence, budget=budget, began=began
+    return make_result(  # noise is keyed by a seed, so that an agent that dies can repeat its release: a simulation
+        graph,
+        plan,
+        told,
+        about,
+        x=x,
+        hops=ending.hops,
+        status=status,
+        message=sentence,
+        budget=budget,
+        secret=False,
+        began=began,
     )
 
 

@@ -16,11 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from relaydp.algorithm import Turn
 from relaydp.algorithm.lab import DEFAULT_ACTIVATIONS
 from relaydp.algorithm.outlook import LONGEST, Directions, guess
 from relaydp.engine.door import open_door
 from relaydp.engine.plan import as_prior
+from relaydp.engine.randomness import ALONE, Simulated, choose_source, draw_gradient_noise, key_for
 from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale
+from relaydp.privacy.secret import check_promise, stretch
+from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Facts, Problem, Silos
 from relaydp.problem.problem import Terms
 
@@ -46,7 +50,7 @@ def solve_alone(
     *,
     activations: int | None = None,
     prior: Problem | Directions | None = None,
-    seed: int = 0,
+    seed: int | None = None,
 ) -> Alone:
     """Let every agent train by itself, privately under `budget`, and measure each model on everybody's data.
 
@@ -60,18 +64,24 @@ def solve_alone(
     a, shares = _choose(facts, None if budget is None else budget.rho, activations, public)
     T, L = len(shares), float(facts.smoothness.max())
     ledger, scales, clip = None, np.zeros((T, facts.agents)), None
+    sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
     if budget is not None:
-        sensitivity = 2.0 * facts.clip / facts.sizes
         scales = gaussian_scale(sensitivity[None, :], budget.rho * (1.0 - MARGIN) * shares[:, None])
         clip = jnp.asarray(facts.clip)
         ledger = Ledger(facts.agents, budget.rho)
         who, when = np.tile(np.arange(facts.agents), T), np.repeat(np.arange(T), facts.agents)
         ledger.charge_many(who, when, sensitivity[who], scales.ravel())
-    key = jax.random.fold_in(jax.random.key(seed), 1)
+    source = choose_source(seed, budget is not None)
+    key = key_for(source.seed, ALONE) if isinstance(source, Simulated) else None
+    draws = None
+    if key is None and budget is not None:
+        check_promise(budget.epsilon, budget.delta, facts.dim, T)
+        scales = scales * stretch(facts.dim, sensitivity / scales)
+        draws = jnp.asarray(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim))
     start = jnp.zeros((facts.agents, facts.dim))
     t, noise = jnp.asarray(a / L), jnp.asarray(scales)
     silos = problem.silos_for(T, clip is not None, rounds=True)
-    x = np.asarray(_descend(silos, problem.terms, clip, t, noise, key, start))
+    x = np.asarray(_descend(silos, problem.terms, clip, t, noise, key, draws, start))
     return Alone(
         x=x,
         accuracy=problem.accuracies(x) if problem.classifies else np.full(len(x), np.nan),
@@ -108,13 +118,22 @@ def _choose(
 
 @jax.jit
 def _descend(
-    silos: Silos, terms: Terms, clip: Array | None, t: Array, scales: Array, key: Array, start: Array
+    silos: Silos,
+    terms: Terms,
+    clip: Array | None,
+    t: Array,
+    scales: Array,
+    key: Array | None,  # of a simulation; None where there are draws
+    draws: Array | None,
+    start: Array,
 ) -> Array:
-    setting = open_door(silos, terms, clip)
+    door = open_door(silos, terms, clip)
+    everyone, nobody = jnp.ones(scales.shape[1], bool), jnp.zeros((), jnp.int32)
 
-    def one(xs: Array, inputs: tuple[Array, Array]) -> tuple[Array, None]:
-        number, scale = inputs
-        slopes = setting.gradients(xs, scale, jax.random.fold_in(key, number))
-        return jax.vmap(setting.prox, in_axes=(0, None))(xs - t * slopes, t), None
+    def one(xs: Array, inputs: tuple[Array, Array, Array | None]) -> tuple[Array, None]:
+        number, scale, drawn = inputs
+        now = None if key is None else jax.random.fold_in(key, number)
+        setting = door(Turn(number, nobody, nobody, everyone, scale, now, drawn))
+        return jax.vmap(setting.prox, in_axes=(0, None))(xs - t * setting.gradients(xs), t), None
 
-    return jax.lax.scan(one, start, (jnp.arange(scales.shape[0]), scales))[0]
+    return jax.lax.scan(one, start, (jnp.arange(scales.shape[0]), scales, draws))[0]

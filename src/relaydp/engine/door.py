@@ -28,7 +28,7 @@ from relaydp.engine.inner import find_minimiser
 from relaydp.errors import PrivacyError
 from relaydp.graph import Network
 from relaydp.privacy.mechanism import perturbation, release
-from relaydp.privacy.secret import release_on_lattice
+from relaydp.privacy.secret import release_secret_traced
 from relaydp.problem import Silos
 from relaydp.problem.problem import Terms
 
@@ -173,7 +173,7 @@ def open_door(
                 return value
             scale = now.scale if value.ndim == 1 else now.scale[:, None]
             if now.draws is not None:
-                return release_on_lattice(value, scale, now.draws)
+                return release_secret_traced(value, scale, now.draws)
             return release(value, scale, now.key)
 
         def perturbed(p: Array) -> Array:

@@ -20,6 +20,14 @@ from relaydp.engine import ahead
 from relaydp.engine.door import Exact, Spectra, open_door, seen_by_step
 from relaydp.engine.plan import Plan
 from relaydp.engine.progress import Progress
+from relaydp.engine.randomness import (
+    NOISE,
+    Simulated,
+    Source,
+    draw_gradient_noise,
+    draw_objective_noise,
+    key_for,
+)
 from relaydp.graph import Graph, Network, Route, network_of
 from relaydp.problem import Problem, Silos
 from relaydp.problem.loss import LEAST_SQUARES
@@ -168,9 +176,19 @@ def stride_for(plan: Plan) -> int:
     return -(-nominal // POINTS)
 
 
-def turns_of(plan: Plan, hops: int) -> Turn:
-    """The plan's turns as arrays over hops, filled up to `hops` with turns in which nobody acts."""
+def draw_noise(plan: Plan, acts: np.ndarray) -> np.ndarray:
+    """Secret noise for these turns, in the mechanism's own units: fresh, and for this one use."""
+    draw = draw_objective_noise if plan.mechanism == "objective" else draw_gradient_noise
+    return draw(acts, plan.facts.dim)
+
+
+def turns_of(plan: Plan, hops: int, secret: bool = False) -> Turn:
+    """The plan's turns as arrays over hops, filled up to `hops` with turns in which nobody acts.
+
+    secret   for noise from the lattice, whose scales are a hair larger
+    """
     way, fill = plan.route, hops - len(plan.route)
+    on_lattice = secret and plan.mechanism == "gradient"
     nobody = np.zeros(len(way), np.int32)
     holder, receiver = (way.holder, way.receiver) if isinstance(way, Route) else (nobody, nobody)
 
@@ -182,7 +200,7 @@ def turns_of(plan: Plan, hops: int) -> Turn:
         holder=padded(holder),
         receiver=padded(receiver),
         acts=padded(way.acts),
-        scale=padded(plan.hop_scales()),
+        scale=padded(plan.hop_scales(plan.lattice_scales() if on_lattice else plan.scales)),
         key=None,
     )
     return Turn(**parts)
@@ -198,16 +216,18 @@ def run(
     graph: Graph,
     plan: Plan,
     x0: np.ndarray,
-    key: Array,
+    source: Source,
     keep: bool,
     progress: Progress | None = None,
 ) -> Outcome:
     """Follow the plan to its end, to an interrupt, or until the baton grows without bound."""
     world = world_of(problem, graph, plan)
+    key = key_for(source.seed, NOISE) if isinstance(source, Simulated) else None
     stride, total = stride_for(plan), len(plan.route)
     chunk = BLOCKS * stride
     chunks = -(-total // chunk)
-    turns = jax.tree.map(lambda a: a.reshape(chunks, BLOCKS, stride, *a.shape[1:]), turns_of(plan, chunks * chunk))
+    every = turns_of(plan, chunks * chunk, key is None)
+    turns = jax.tree.map(lambda a: a.reshape(chunks, BLOCKS, stride, *a.shape[1:]), every)
     state = begin(plan.algorithm, plan.variant, world, plan.steps, jnp.asarray(x0))
     limit = GROWTH * (public_radius(problem) + float(np.linalg.norm(x0)))
     points, sent, status = [], [], "finished"
@@ -218,6 +238,8 @@ def run(
             noted, coming = coming, None
             if c < chunks:  # the next chunk runs while the last one is looked at
                 part = jax.tree.map(lambda a, c=c: a[c], turns)
+                if key is None:
+                    part = part._replace(draws=draw_noise(plan, np.asarray(part.acts)))
                 state, coming = advance(
                     plan.algorithm, plan.variant, keep, world, plan.steps, key, state, part, False, unroll, scattered
                 )

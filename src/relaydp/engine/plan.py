@@ -35,6 +35,7 @@ from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.graph import WALKS, Graph, Rounds, Route, check_size, rounds, route
 from relaydp.privacy import SOUND, Budget, Ledger, rho_for
 from relaydp.privacy.ledger import TOLERANCE
+from relaydp.privacy.secret import stretch
 from relaydp.problem import Facts, Problem
 
 Limits = Sequence[float] | Mapping[int, float] | None  # epsilon of agents that allow less than the budget
@@ -137,12 +138,17 @@ class Plan:
         minimiser cannot be clipped: there the records' norm bounds the gradient."""
         return self.facts.clip if self.mechanism == "gradient" else None
 
-    def hop_scales(self) -> np.ndarray:
+    def hop_scales(self, scales: np.ndarray | None = None) -> np.ndarray:
         """The noise of every hop: (hops,) for a relay, (rounds, agents) for rounds."""
+        each = self.scales if scales is None else scales
         t = np.minimum(self.route.activation, self.activations - 1)
         if isinstance(self.route, Rounds):
-            return np.where(self.route.acts, np.take_along_axis(self.scales, t, axis=0), 0.0)
-        return np.where(self.route.acts, self.scales[t, self.route.holder], 0.0)
+            return np.where(self.route.acts, np.take_along_axis(each, t, axis=0), 0.0)
+        return np.where(self.route.acts, each[t, self.route.holder], 0.0)
+
+    def lattice_scales(self) -> np.ndarray:
+        """The scales of secret noise, (activations, agents): as planned, and a hair more for its lattice."""
+        return self.scales * stretch(self.facts.dim, self.sensitivity / self.scales)
 
     def releases(self, hops: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(agent, hop, sensitivity, scale) of the releases in the first `hops` hops."""
@@ -348,11 +354,6 @@ def _check_promise(ledger: Ledger, epsilons: list[float], delta: float) -> None:
         agent, spent = over
         allowed = epsilons[agent]
         raise PrivacyError(f"agent {agent} would spend epsilon {spent:.6g} of {allowed:.6g}: this plan is refused.")
-
-
-def check_seed(seed: object) -> None:
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise InputError(f"seed={seed!r}; needed a whole number, 0 or more.")
 
 
 def _check_count(activations: int | None) -> None:

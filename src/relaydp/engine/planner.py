@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 
 from relaydp.algorithm import Directions
-from relaydp.engine.plan import Limits, Plan, check_seed, make_plan
+from relaydp.engine.plan import Limits, Plan, make_plan
+from relaydp.engine.randomness import WALK, check_seed, key_for
 from relaydp.errors import PrivacyError
 from relaydp.graph import Graph
 from relaydp.privacy import Budget
@@ -51,7 +51,7 @@ def plan(
     if not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
     check_seed(seed)
-    walk_key, _ = jax.random.split(jax.random.key(int(seed)))
+    walk_key = key_for(seed, WALK)
     return make_plan(
         problem,
         graph,

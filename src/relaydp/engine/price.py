@@ -12,6 +12,7 @@ from relaydp.engine.inner import INNER_STEPS
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph
 from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale, geometric, published_scales
+from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Facts, Problem
 
 STEPS_PER_ROOT = 36.0  # inner steps to rounding, over the root of the condition number
@@ -21,7 +22,7 @@ def price_gradient(
     rho: np.ndarray, facts: Facts, T: int, ratio: float | None, outlook: Outlook | None
 ) -> tuple[np.ndarray, np.ndarray, Ledger]:
     """Noise scales (activations, agents), sensitivities (agents,), and an empty ledger with the limits."""
-    sensitivity = 2.0 * facts.clip / facts.sizes
+    sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
     if ratio is None and outlook is not None:
         parts = outlook.shares
     else:

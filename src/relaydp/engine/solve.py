@@ -14,14 +14,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from relaydp.algorithm import Directions
+from relaydp.algorithm import Directions, find_algorithm
 from relaydp.engine.loop import Outcome, run
-from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, check_seed, make_plan
+from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan, resolve_mechanism
 from relaydp.engine.progress import Progress, shown
+from relaydp.engine.randomness import Secret, choose_source
 from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Route
-from relaydp.privacy import Budget
+from relaydp.privacy import SOUND, Budget
+from relaydp.privacy import secret as secret_noise
 from relaydp.problem import Facts, Problem, Reference, minimise
 from relaydp.result import Result, Trace, Transcript, versions
 
@@ -42,7 +44,7 @@ def solve(
     activations: int | None = None,
     walk: str = "random",
     steps: Any = "tuned",
-    seed: int = 0,
+    seed: int | None = None,
     x0: Any = None,
     start: int = 0,
     ratio: float | None = None,
@@ -77,7 +79,10 @@ def solve(
                      to 201 points, or where these would take long at as many as cost a twentieth of the run;
                      trace=32 for so many
 
-    Same arguments and seed, same result, bit for bit, on one machine.
+        seed         None (the default): a run with a budget is private, its noise is drawn from the operating system
+                     and kept nowhere, and no two runs are alike. A number: a simulation, the same result bit for bit on
+                     one machine, with no promise, since whoever knows the seed knows the noise. Runs without a budget
+                     have no noise; there it is the walk's seed, and None is 0
 
     >>> import relaydp as rd
     >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
@@ -88,10 +93,9 @@ def solve(
     began = time.perf_counter()
     if budget is not None and not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
-    check_seed(seed)
     _check_trace(trace)
+    source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, find_algorithm(algorithm)) in SOUND)
     found = _find_reference(problem) if reference else None
-    walk_key, noise_key = jax.random.split(jax.random.key(int(seed)))
     plan = make_plan(
         problem,
         graph,
@@ -101,7 +105,7 @@ def solve(
         activations=activations,
         walk=walk,
         steps=steps,
-        key=walk_key,
+        key=source.walk_key,
         start=start,
         ratio=ratio,
         variant=variant,
@@ -109,17 +113,19 @@ def solve(
         limits=limits,
         prior=prior,
     )
+    if isinstance(source, Secret):
+        check_promise(plan)
     first = _start(problem, x0)
     _check_memory(plan, problem.dim, transcript)
     with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
-        outcome = run(problem, graph, plan, first, noise_key, transcript, report)
+        outcome = run(problem, graph, plan, first, source, transcript, report)
     best = None if found is None else found()
     history = None
     if trace:
         most = None if isinstance(trace, bool | np.bool_) else int(trace)
         history = make_trace(problem, plan, first, outcome.at, outcome.points, best, most)
     status, sentence = _verdict(problem, plan, outcome, history)
-    if best is not None and np.linalg.norm(best.x) <= TINY:
+    if best is not None and not plan.private and np.linalg.norm(best.x) <= TINY:
         sentence += " The minimiser is x* = 0 here, so relative error has no meaning: lower l1."
     asked = {
         "algorithm": algorithm,
@@ -128,7 +134,7 @@ def solve(
         "activations": activations,
         "walk": walk,
         "steps": steps if isinstance(steps, str) else {k: np.asarray(v).tolist() for k, v in _mapping(steps).items()},
-        "seed": int(seed),
+        **({"walk_seed": source.walk_seed} if isinstance(source, Secret) else {"seed": source.seed}),
         "x0": None if x0 is None else np.asarray(x0).tolist(),
         "start": start,
         "ratio": ratio,
@@ -147,6 +153,7 @@ def solve(
         status=status,
         message=sentence,
         budget=budget,
+        secret=isinstance(source, Secret),
         began=began,
         trace=history,
         transcript=_transcript(graph, plan, outcome) if transcript else None,
@@ -165,12 +172,17 @@ def make_result(
     status: str,
     message: str,
     budget: Budget | None,
+    secret: bool,
     began: float,
     trace: Trace | None = None,
     transcript: Transcript | None = None,
     reference: Reference | None = None,
 ) -> Result:
-    """The result of a plan that was followed for so many hops; `asked` and `problem` are what its folder remembers."""
+    """The result of a plan that was followed for so many hops; `asked` and `problem` are what its folder remembers.
+
+    secret   whether the noise came from the operating system: no other run has a promise, whatever its plan would cost
+    """
+    kept = secret and plan.private and plan.ledger is not None
     messages = int(plan.tally.messages[hops])
     return Result(
         x=x if status != "diverged" else np.full_like(x, np.nan),
@@ -183,8 +195,10 @@ def make_result(
         graph=graph.name,
         walk=plan.walk,
         budget=budget,
-        rho=plan.ledger.rho if plan.private and plan.ledger is not None else math.inf,
-        epsilon=plan.epsilon,
+        secret=secret,
+        rho=plan.ledger.rho if kept and plan.ledger is not None else math.inf,
+        epsilon=plan.epsilon if kept else math.inf,
+        epsilon_planned=plan.epsilon,
         epsilon_paper=plan.epsilon_paper,
         plf=int(plan.tally.plf[hops]),
         activations=plan.activations,
@@ -207,6 +221,13 @@ def make_result(
         },
         versions=versions(),
     )
+
+
+def check_promise(plan: Plan) -> None:
+    """Refuse a promise that secret noise cannot keep: a delta or a number of releases beyond what is proven for it."""
+    if plan.budget is not None and plan.mechanism == "gradient":
+        budget = plan.budget
+        secret_noise.check_promise(budget.epsilon, budget.delta, plan.facts.dim, plan.activations)
 
 
 def problem_config(problem: Problem) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from relaydp.engine.loop import (
 )
 from relaydp.engine.plan import AUTO, Limits, Plan, lay_out, make_plan
 from relaydp.engine.progress import Progress, shown
+from relaydp.engine.randomness import NOISE, WALK, key_for
 from relaydp.engine.trace import relative_errors
 from relaydp.errors import InputError
 from relaydp.graph import Graph
@@ -136,7 +137,7 @@ def sweep(
 
 def plan_seeds(problem: Problem, graph: Graph, seeds: Sequence[int], **options: Any) -> tuple[list[Plan], Array]:
     """One plan a seed, and the noise keys: `make_plan` once, then the same plan along each seed's own walk."""
-    walks, noises = zip(*(jax.random.split(jax.random.key(seed)) for seed in seeds), strict=True)
+    walks, noises = zip(*((key_for(seed, WALK), key_for(seed, NOISE)) for seed in seeds), strict=True)
     first = make_plan(problem, graph, key=walks[0], **options)
     return [first, *(_with_walk(first, graph, key) for key in walks[1:])], jnp.stack(noises)
 

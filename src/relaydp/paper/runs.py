@@ -273,7 +273,7 @@ def seconds(cell: Timing, progress: Progress | None = None) -> dict[str, Any]:
     for _ in range(2):  # short runs have one chunk: the second time it is compiled
         marks[:] = [(time.perf_counter(), 0)]
         with suppress(_Enough):
-            run(problem, graph, plan, x0, jax.random.key(0), False, mark)
+            run(problem, graph, plan, x0, Simulated(0), False, mark)
         if len(marks) > 2:
             break
     (first, before), (last, after) = marks[1 if len(marks) > 2 else 0], marks[-1]
@@ -292,7 +292,7 @@ def _first_hops(problem: Problem, graph: Graph, plan: Plan, x0: np.ndarray) -> t
         idle = replace(plan.route, **parts | {"acts": np.zeros_like(parts["acts"])})
         for route in (idle, replace(plan.route, **parts)):
             began = time.perf_counter()
-            run(problem, graph, replace(plan, route=route), x0, jax.random.key(0), False)
+            run(problem, graph, replace(plan, route=route), x0, Simulated(0), False)
             spent = time.perf_counter() - began
         if spent > TIMED_FOR or hops == len(plan.route):
             return spent, hops

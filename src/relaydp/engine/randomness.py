@@ -1,0 +1,82 @@
+"""Where a run's randomness comes from: the two kinds of run.
+
+    Simulated   a seed that somebody chose. The run can be repeated to the same bits, and whoever knows the seed knows
+                the noise: it carries no promise, whatever its plan would cost.
+    Secret      noise from the operating system (`privacy.secret`), drawn for one use and kept nowhere. Only such a run
+                carries a promise. The walk is public and has a seed of its own, which tells nothing about the noise.
+
+A run without noise has nothing to keep secret, and is Simulated too.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from relaydp.errors import InputError
+from relaydp.privacy import secret
+
+GENERATOR = "threefry2x32"  # by name: JAX's default can be changed from outside
+WALK, NOISE, ALONE = 0, 1, 2  # purposes: each has a key of its own under one seed
+SEED_BITS = 63  # what a JAX key takes from one whole number
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Everything from one seed."""
+
+    seed: int
+
+    @property
+    def walk_key(self) -> Array:
+        return key_for(self.seed, WALK)
+
+
+@dataclass(frozen=True)
+class Secret:
+    """Noise that nobody can know, and a public walk."""
+
+    walk_seed: int
+
+    @property
+    def walk_key(self) -> Array:
+        return key_for(self.walk_seed, WALK)
+
+
+Source = Simulated | Secret
+
+
+def choose_source(seed: int | None, sound: bool) -> Source:
+    """Secret noise for a sound mechanism and no seed; else a simulation, from seed 0 where none was asked for."""
+    if seed is not None:
+        check_seed(seed)
+        return Simulated(int(seed))
+    return Secret(secrets.randbits(SEED_BITS)) if sound else Simulated(0)
+
+
+def check_seed(seed: object) -> None:
+    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
+        raise InputError(f"seed={seed!r}; needed a whole number, 0 or more.")
+
+
+def key_for(seed: int, purpose: int) -> Array:
+    """A simulation's key for one purpose."""
+    return jax.random.fold_in(jax.random.key(int(seed), impl=GENERATOR), purpose)
+
+
+def draw_gradient_noise(acts: np.ndarray, dim: int) -> np.ndarray:
+    """Lattice noise for every release: acts.shape + (dim,), int64, and 0 where nobody acts."""
+    draws = np.zeros((*acts.shape, dim), np.int64)
+    draws[acts] = secret.draw_lattice(int(acts.sum()) * dim).reshape(-1, dim)
+    return draws
+
+
+def draw_objective_noise(acts: np.ndarray, dim: int) -> np.ndarray:
+    """Noise of density proportional to exp(-|e|) for every minimiser: acts.shape + (dim,), and 0 where nobody acts."""
+    noise = np.zeros((*acts.shape, dim))
+    noise[acts] = secret.draw_perturbation(int(acts.sum()), dim)
+    return noise
