@@ -106,8 +106,7 @@ def coin(words, at, x, K, power, divisor):
 @njit()
 def whole_part(words, at):
     """a of (1), or -1 where it was not kept."""
-    a = 0
-    heads, at = coin(words, at, 0, 0, 0, 2)
+    a, heads = -1, True
     while heads:
         a += 1
         heads, at = coin(words, at, 0, 0, 0, 2)
@@ -119,24 +118,33 @@ def whole_part(words, at):
 
 
 @njit()
+def attempt(words, at, K):
+    """(1) to (3) once: whether a z was kept, and which.
+
+    Each z is with probability (1 - e^(-1/2)) 2^-(K + 1) exp(-z^2 / (2 * 4^K)): one factor for all of them.
+    """
+    a, at = whole_part(words, at)
+    if a < 0:
+        return False, 0, at
+    j, at = take(words, at, K)  # (2)
+    minus, at = take(words, at, 1)
+    kept = a > 0 or j > 0 or minus == 0
+    for _ in range(a):  # (3)
+        if kept:
+            kept, at = coin(words, at, j, K, 1, 1)
+    if kept:
+        kept, at = coin(words, at, j, K, 2, 2)
+    z = (a << K) + j
+    return kept, (-z if minus else z), at
+
+
+@njit()
 def sample(words, at, K):
-    """One Z; 0, and it means nothing, where the words are over."""
-    while not is_over(words, at):
-        a, at = whole_part(words, at)
-        if a < 0:
-            continue
-        j, at = take(words, at, K)  # (2)
-        minus, at = take(words, at, 1)
-        kept = a > 0 or j > 0 or minus == 0
-        for _ in range(a):  # (3)
-            if kept:
-                kept, at = coin(words, at, j, K, 1, 1)
-        if kept:
-            kept, at = coin(words, at, j, K, 2, 2)
-        if kept:
-            z = (a << K) + j
-            return (-z if minus else z), at
-    return 0, at
+    """One Z. Where the words are over it means nothing."""
+    kept, z = False, 0
+    while not kept and not is_over(words, at):
+        kept, z, at = attempt(words, at, K)
+    return z, at
 
 
 def _fill(words, found, K):

@@ -10,27 +10,28 @@ Everything that is public is a function of the integers rint(v/h) + Z; to make f
 s is the planned scale, stretched (`stretch`) by what follows. Write mu = sensitivity / scale for what was planned.
 
 The lattice. v/h is computed as fl(v * fl(2^K / s)), cut off at +-2^62 and rounded. Cutting off moves no two numbers
-apart, rounding moves each coordinate by 1/2 at most. Two values at most `sensitivity` apart, the rounding of the product
+apart, rounding moves each coordinate by 1/2 at most. Two values at most `sensitivity` apart, the product's rounding
 included (`privacy.sensitivity` has it), become lattice points at most D apart, in steps:
 
     (2)  D <= sensitivity 2^K/s (1 + 2^-51) + sqrt(q) <= 2^K mu / (1 + SPARE)        by the choice of `stretch`
 
-zCDP. On the integers, a discrete Gaussian has the zCDP of the continuous one, D^2 / (2 * 4^K) for points at most D apart
-(Canonne, Kamath and Steinke 2020, arXiv 2004.00010, theorem 14). By (2) that is below mu^2/2 = sensitivity^2 / (2 scale^2),
-the rho that was planned, and it adds up over adaptive releases.
+zCDP. On the integers a discrete Gaussian has the zCDP of the continuous one, D^2 / (2 * 4^K) for points at most D apart
+(Canonne, Kamath and Steinke 2020, arXiv 2004.00010, theorem 14). By (2) that is below mu^2/2, which is the planned
+rho, sensitivity^2 / (2 scale^2), and it adds up over adaptive releases.
 
 The exact epsilon. `accountant.epsilon_exact` is for continuous Gaussians. It carries over because Z is almost R, a
 Gaussian G of scale 2^K rounded to integers:
 
-    (3)  rint(v/h) + R = rint(rint(v/h) + G)         post-processing of Gaussian noise on points at most D apart, so that
-                                                     it has the exact curve of mu / (1 + SPARE)
+    (3)  rint(v/h) + R = rint(rint(v/h) + G)         post-processing of Gaussian noise on points at most D apart: it
+                                                     has the exact curve of mu / (1 + SPARE)
     (4)  |ln P[R = z]/P[Z = z]| <= (q + |z|^2/4^K) / (23 * 4^K)                 for vectors z of q coordinates
     (5)  |Z|^2, |R|^2 <= (1.4 q + 6400) 4^K          but for a probability of e^-1600
 
 (4), one coordinate: let s = 2^K. By Poisson's summation formula P[R = z] / P[Z = z] = (1 + eta) times the integral of
 cosh(z u/s^2) exp(-u^2/(2 s^2)) over |u| <= 1/2, where 0 < eta < 3 e^(-19 s^2). As cosh >= 1 that is 1 - 1/(24 s^2) or
 more, and as sinh(y)/y <= e^(y^2/6) it is (1 + eta) exp(z^2/(24 s^4)) or less. (5): E exp(Z_j^2/(4 s^2)) <= sqrt 2, a
-quotient of two such sums, so that P[|Z|^2 >= b s^2] <= 2^(q/2) e^(-b/4); R is within 1/2 of G, for which the same holds.
+quotient of two such sums, so that P[|Z|^2 >= b s^2] <= 2^(q/2) e^(-b/4). The same holds for G, and R is within 1/2 of
+it, which 2^(q/2) < e^(0.347 q) has room for.
 
 So over T releases, also adaptively chosen ones, where given the records a transcript determines the noise, the two
 transcripts' probabilities agree up to a factor of e^tau, but for T e^-1600 of them:
@@ -42,11 +43,11 @@ SPARE pays for that: delta_Z(epsilon) <= delta_exact(epsilon, mu), what was plan
 
     (8)  tau <= SPARE/12 min(1, epsilon),   epsilon <= 1000,   1e-30 <= delta <= 1/2
 
-Half of SPARE pays for 2 tau: delta_exact does not grow when epsilon and mu are multiplied by the same r < 1, because its
-derivative along that line is e^epsilon phi(b) (epsilon M(b) - mu) / r, with b = epsilon/mu + mu/2 and M(b) < 1/b Mills'
-ratio, and epsilon/b < mu. The other half pays for e^tau and the tails: d ln delta / d ln mu = mu / (M(a) - M(b)) with
-a = b - mu. M falls at a rate of at most 1 beyond 0, and for delta <= 1/2, where a >= -0.675, of at most 2.6: so half of
-SPARE takes at least SPARE/6 of delta away, of which tau takes half. The tails are below 1e-200 by (8).
+Half of SPARE pays for 2 tau: delta_exact does not grow when epsilon and mu are both multiplied by an r < 1, because its
+derivative in ln r is e^epsilon phi(b) (mu - epsilon M(b)), with b = epsilon/mu + mu/2 and Mills' ratio M(b) < 1/b, and
+epsilon/b < mu. The other half pays for e^tau and the tails: d ln delta / d ln mu = mu / (M(a) - M(b)) with a = b - mu.
+M falls at a rate of at most 1 beyond 0, and of at most 2.6 from -0.675 on, where a is while delta <= 1/2. So half of
+SPARE takes SPARE/5.3 of delta away, and tau gives at most SPARE/12 of it back. The tails are below 1e-200 by (8).
 
 The least delta. (8) admits 1e-30. Not the tails decide that, for there are none cut off, but the generator: its words
 are uniform to whoever cannot break ChaCha20, and a smaller chance than that is nobody's to promise.
@@ -143,13 +144,13 @@ def check_promise(epsilon: float, delta: float, dim: int, releases: int) -> None
     """Raise unless (8) holds, that is: unless this noise keeps an (epsilon, delta) promise made for Gaussian noise."""
     if not DELTA_FLOOR <= delta <= 0.5:
         raise PrivacyError(
-            f"delta={delta!r} arrived; secret noise can promise {DELTA_FLOOR:g} to 0.5. Below that nobody can: it is as "
-            "good as the operating system's generator. 1e-5 is usual up to some ten thousand records."
+            f"delta={delta!r} arrived; secret noise can promise {DELTA_FLOOR:g} to 0.5. It is as good as the operating "
+            "system's generator, and no better. 1e-5 is usual up to some ten thousand records."
         )
     if not epsilon <= EPSILON_CEILING:
         raise PrivacyError(
-            f"epsilon={epsilon!r} arrived; secret noise is proven up to {EPSILON_CEILING:g}, which hides nothing. Choose "
-            "a smaller one: 10 is weak already."
+            f"epsilon={epsilon!r} arrived; secret noise is proven up to {EPSILON_CEILING:g}, which hides nothing. "
+            "Choose a smaller one: 10 is weak already."
         )
     tau, most = slack(dim, releases), SPARE / 12 * min(1.0, epsilon)
     if not tau <= most:

@@ -6,8 +6,8 @@ Float64 adds to that. Let u = 2^-53, m records, q coordinates, and let v be comp
 (XLA's products and sums on any device, `kernel`, `panels`), which sum in float64 in orders of their own.
 
     1.  Clipping. A record's norm, its factor min(1, c/norm) and its products are each rounded a few times, sums of q
-        squares q times: the t_j that is added has |t_j| <= c (1 + (q + 16) u). It is a function of record j alone (and of
-        its place), so that in the m - 1 others this rounding is the same on both of two neighbouring data sets.
+        squares q times: the t_j that is added has |t_j| <= c (1 + (q + 16) u). It is a function of record j and its
+        place alone, so that in the m - 1 others this rounding is the same on both of two neighbouring data sets.
     2.  The sum. Any order is a binary tree with m leaves. Adding two nodes is off by at most u times the sum's norm,
         which is at most c times the leaves under it, and over a tree the leaves under all nodes number at most
         m (m + 1)/2, one after the other being the worst. Multiplying and adding in one instruction rounds a leaf once
@@ -17,10 +17,10 @@ Float64 adds to that. Let u = 2^-53, m records, q coordinates, and let v be comp
 
         sensitivity = 2c/m (1 + rounding),      rounding = 1.01 u ( m (m + 3)/2 + 4 m + q + 16 )
 
-where 1.01 pays for products of these small numbers while m + q < 2^40. The square of m is no oversight: a sum of m terms
-is up to m times as long as one, and rounds accordingly, m times, while one record moves it by 2c only. It takes
-terms that all point the same way and sums that linger at a power of two, where two neighbouring sums round differently.
-For 60,000 records the rounding is 2e-7, for four millions it is 1e-3.
+where 1.01 pays for products of these small numbers while m + q < 2^40. The square of m is no oversight: a sum of m
+terms is up to m times as long as one, and rounds accordingly, m times, while one record moves it by 2c only. What it
+takes is sums that linger at a power of two: two that lie on either side of it round differently. A test does that, and
+gets an eighth of the bound. For 60,000 records the rounding is 2e-7, for four millions it is 1e-3.
 
 It counts on terms that are as short as they look. A path that adds up longer ones, whose excess cancels in the end
 (bytes with an offset in `kernel` and `panels`; `digits`), has more rounding: `excess` is how many times longer than c a
@@ -58,8 +58,8 @@ def rounding(records: ArrayLike, dim: int, excess: float = 1.0) -> Any:
 def sensitivity(clip: ArrayLike, sizes: ArrayLike, dim: int, excess: float = 1.0) -> Any:
     """2c/m with `rounding`, for each agent's number of records: what to calibrate noise to.
 
-    >>> float(sensitivity(1.0, 1000, 30))
-    0.002000000000113...
+    >>> print(f"{sensitivity(1.0, 1000, 30):.15f}")
+    0.002000000000113
     """
     bound = 2.0 * np.asarray(clip, np.float64) / np.asarray(sizes, np.float64)
     return np.nextafter(bound * (1.0 + rounding(sizes, dim, excess)), np.inf)[()]

@@ -1,0 +1,535 @@
+"""Secret noise: that its distribution is exact, its words are used once, and what is promised of it follows.
+
+Where a test hands over the words they are fixed, and so is its outcome. What is drawn from the operating system, here
+or by OpenDP, is held to a level that chance breaks once in a million.
+"""
+
+import importlib.util
+import math
+import os
+import sys
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian
+from opendp.metrics import l2_distance
+from opendp.mod import enable_features
+from scipy import special, stats
+
+from relaydp.errors import InputError, PrivacyError
+from relaydp.privacy import delta_exact, lattice, secret
+from relaydp.privacy.secret import (
+    DELTA_FLOOR,
+    EDGE,
+    SPARE,
+    K,
+    check_promise,
+    draw_lattice,
+    release_secret,
+    release_secret_traced,
+    slack,
+    stretch,
+)
+from relaydp.privacy.sensitivity import rounding, sensitivity
+
+LEVEL = 1e-6
+DRAWS = 40_000
+
+
+def words_of(seed, count):
+    return np.random.default_rng(seed).integers(-(2**63), 2**63, count, np.int64)
+
+
+def samples(bits, count=DRAWS, seed=0):
+    """Of scale 2^bits, from fixed words."""
+    found = np.empty(count, np.int64)
+    done, _ = lattice.fill(words_of(seed, 4 * count), found, bits)
+    assert done == count
+    return found
+
+
+def chances(scale):
+    """The exact distribution at this scale, as far as it matters."""
+    z = np.arange(-math.ceil(9 * scale) - 2, math.ceil(9 * scale) + 3)
+    mass = np.exp(-(z**2) / (2 * scale**2))
+    return z, mass / mass.sum()
+
+
+def drawn_at(scale, count=DRAWS):
+    """Right samples for a wrong scale, by NumPy."""
+    return np.random.default_rng(7).choice(*chances(scale)[:1], size=count, p=chances(scale)[1])
+
+
+def fits(sample, scale):
+    """How well the sample agrees with the exact distribution: a p-value, chi-squared."""
+    z, mass = chances(scale)
+    expected = len(sample) * mass
+    seen = np.bincount(np.clip(sample - z[0], 0, len(z) - 1), minlength=len(z))
+    usual = expected > 20
+    seen, expected = [np.append(each[usual], each[~usual].sum()) for each in (seen, expected)]
+    return stats.chisquare(seen, expected).pvalue
+
+
+# --- the distribution
+
+
+@pytest.mark.parametrize("bits", range(7))
+def test_each_integer_has_its_exact_probability(bits):
+    assert fits(samples(bits), 2.0**bits) > 1e-3  # the words are fixed: this holds once and for all
+
+
+@pytest.mark.parametrize("bits", range(7))
+@pytest.mark.parametrize("factor", [0.95, 1.05])
+def test_that_test_tells_a_scale_that_is_a_little_off(bits, factor):
+    assert fits(drawn_at(factor * 2.0**bits), 2.0**bits) < LEVEL
+    assert fits(drawn_at(2.0**bits), 2.0**bits) > 1e-3
+
+
+def agree(first, second, scale):
+    """A two-sample p-value, in bins of a quarter scale or one integer."""
+    edges = np.unique(np.round(np.linspace(-3, 3, 25) * scale)) + 0.5
+    table = np.array([np.bincount(np.digitize(each, edges), minlength=len(edges) + 1) for each in (first, second)])
+    return stats.chi2_contingency(table[:, table.sum(0) > 20]).pvalue
+
+
+@pytest.mark.parametrize("bits", [1, 4, 12])
+def test_it_agrees_with_opendp(bits):
+    enable_features("contrib")
+    scale = 2.0**bits
+    space = vector_domain(atom_domain(T=float, nan=False), size=DRAWS), l2_distance(T=float)
+    theirs = np.array(make_gaussian(*space, scale=scale, k=0)(np.zeros(DRAWS))).astype(np.int64)
+    assert agree(samples(bits), theirs, scale) > LEVEL
+    for factor in (0.95, 1.05):
+        assert agree(np.rint(drawn_at(16 * factor) * scale / 16), theirs, scale) < LEVEL
+
+
+def test_at_its_own_scale_it_is_gaussian_down_to_its_lowest_bits():
+    count = 100_000
+    z = draw_lattice(count)
+    x, bound = z / 2.0**K, -stats.norm.ppf(LEVEL / 2)
+    assert z.dtype == np.int64 and len(np.unique(z)) > count - 5
+    for power, mean, variance in ((1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)):
+        assert abs(np.mean(x**power) - mean) < bound * math.sqrt(variance / count)
+    assert stats.kstest(x, "norm").pvalue > LEVEL > stats.kstest(1.05 * x, "norm").pvalue
+    assert stats.chisquare(np.bincount(z & 255, minlength=256)).pvalue > LEVEL
+    assert stats.chisquare(np.bincount((z >> 30) & 255, minlength=256)).pvalue > LEVEL
+    assert abs(np.corrcoef(x[1:], x[:-1])[0, 1]) < bound / math.sqrt(count)
+
+
+# --- every way the bits can fall, counted
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """The same file without Numba: functions in Python, whose `take` can be replaced."""
+    spec = importlib.util.spec_from_file_location("relaydp_plain_lattice", lattice.__file__)
+    module = importlib.util.module_from_spec(spec)
+    kept = sys.modules.get("numba")
+    sys.modules["numba"] = None  # an import of it then fails
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.modules["numba"] = kept
+    return module
+
+
+class More(Exception):
+    """The function wants so many bits that the script does not have."""
+
+
+def walk(plain, function, least):
+    """The exact probability of each answer of `function`, as far as branches of probability `least` tell; the rest.
+
+    It is run with every script of bits: where a script ends, it is continued in all ways, unless it is too unlikely.
+    """
+    found, rest, open_ = {}, Fraction(0), [((), Fraction(1))]
+    original = plain.take
+    try:
+        while open_:
+            script, chance = open_.pop()
+            if chance < least:
+                rest += chance
+                continue
+            answers = iter(script)
+
+            def take(words, at, count, answers=answers):
+                if count == 0:
+                    return 0, at
+                try:
+                    return next(answers), at
+                except StopIteration:
+                    raise More(count) from None
+
+            plain.take = take
+            try:
+                answer = function()
+            except More as more:
+                sides = 2 ** more.args[0]
+                open_ += [(script + (value,), chance / sides) for value in range(sides)]
+            else:
+                found[answer] = found.get(answer, Fraction(0)) + chance
+    finally:
+        plain.take = original
+    assert sum(found.values()) + rest == 1
+    return found, rest
+
+
+def exponential(g):
+    """e^-g between two fractions 1e-30 apart."""
+    total, term, n = Fraction(0), Fraction(1), 0
+    while abs(term) > Fraction(1, 10**31):
+        total, n = total + term, n + 1
+        term = -term * g / n
+    return total - Fraction(1, 10**30), total + Fraction(1, 10**30)
+
+
+NO_WORDS = np.zeros(1, np.int64)
+
+
+@pytest.mark.parametrize(("power", "divisor"), [(0, 2), (1, 1), (2, 2)])
+@pytest.mark.parametrize(("bits", "x"), [(1, 1), (2, 1), (2, 3), (3, 5), (0, 0), (2, 0)])
+def test_a_coin_s_probability_is_exact(plain, bits, x, power, divisor):
+    """Heads that are certain so far, and heads that are still possible, have e^-g between them, in fractions."""
+    least = Fraction(1, 2**16)
+    found, rest = walk(plain, lambda: plain.coin(NO_WORDS, 0, x, bits, power, divisor)[0], least)
+    heads = found.get(True, Fraction(0))
+    low, high = exponential((Fraction(x, 2**bits) ** power if power else 1) / divisor)
+    assert heads <= high and low <= heads + rest
+    assert rest < Fraction(1, 40)  # so that the two are a statement
+
+
+@pytest.mark.parametrize("bits", [0, 1, 2])
+def test_an_attempt_gives_every_integer_in_proportion(plain, bits):
+    """By fractions again; the constant is the same for all integers, zero among them."""
+    found, rest = walk(plain, lambda: plain.attempt(NO_WORDS, 0, bits)[:2], Fraction(1, 2**15))
+    assert rest < Fraction(3, 10)
+    for z in range(-(2 ** (bits + 1)), 2 ** (bits + 1) + 1):
+        (low, high), (low_half, high_half) = (exponential(Fraction(z**2, 2 * 4**bits) + g) for g in (0, Fraction(1, 2)))
+        chance = found.get((True, z), 0)
+        assert low - high_half <= 2 ** (bits + 1) * (chance + rest) and 2 ** (bits + 1) * chance <= high - low_half
+        assert chance > 0 and (z == 0 or chance == found[True, -z])
+
+
+@pytest.mark.parametrize("bits", [1, 3, 8, 9, 11])
+def test_a_comparison_is_right_for_as_many_words_as_it_should_be(bits):
+    """All 2^bits numbers that can be drawn, against every x or some: x of them are below x."""
+    draws = np.arange(2**bits, dtype=np.int64)
+    for x in {0, 1, 2 ** (bits - 1), 2**bits - 1, 2**bits // 3}:
+        assert sum(lattice.below(draws[n : n + 1], 0, x, bits)[0] for n in range(2**bits)) == x
+
+
+def test_python_and_machine_code_make_the_same_of_the_same_words(plain):
+    for bits in (0, 3, K):
+        words, here, there = words_of(bits, 400), np.empty(150, np.int64), np.empty(150, np.int64)
+        assert plain.fill(words, here, bits) == lattice.fill(words, there, bits)
+        assert here.tolist() == there.tolist()
+
+
+# --- words
+
+
+def reader(seed):
+    """Reads on in one endless sequence of words, and counts."""
+    generator, asked = np.random.default_rng(seed), []
+
+    def read(count):
+        asked.append(count // 8)
+        return generator.bytes(count)
+
+    return read, asked
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 64])
+@pytest.mark.parametrize("bits", [2, K])
+def test_where_the_words_are_cut_makes_no_difference(most, bits):
+    read, asked = reader(3)
+    whole, all_at_once = reader(3)
+    found = secret._draw(500, bits, read, most)
+    assert found.tolist() == secret._draw(500, bits, whole, 10**6).tolist()
+    assert len(asked) > 500 / most and max(asked) == most and len(all_at_once) == 1
+
+
+def test_to_give_a_cut_sample_up_would_show():
+    """What the boundaries guard against: samples that had to do with one word are smaller."""
+    words, found = words_of(5, DRAWS).reshape(-1, 1), np.empty(1, np.int64)
+    cut = [found[0] / 2.0**K for each in words if lattice.fill(each, found, K)[0] == 1]
+    assert (
+        len(cut) > DRAWS / 8
+        and stats.kstest(cut, "norm").pvalue < LEVEL < stats.kstest(samples(K) / 2.0**K, "norm").pvalue
+    )
+
+
+def test_no_word_serves_two_samples():
+    words, found = words_of(9, 4000), np.empty(1, np.int64)
+    begins, seen = [0], []
+    for _ in range(1000):
+        done, used = lattice.fill(words[begins[-1] :], found, K)
+        assert done == 1 and used >= 1
+        begins.append(begins[-1] + used)
+        seen.append(found[0])
+    together = np.empty(1000, np.int64)
+    assert lattice.fill(words, together, K) == (1000, begins[-1])
+    assert together.tolist() == seen
+    for n in (0, 17, 500):  # its own words decide a sample, and no other
+        others = words.copy()
+        others[begins[n] : begins[n + 1]] ^= words_of(10, begins[n + 1] - begins[n])
+        lattice.fill(others[begins[n + 1] :], together[n + 1 :], K)
+        assert together[n + 1 :].tolist() == seen[n + 1 :]
+
+
+def test_words_come_from_the_system_and_none_is_kept(monkeypatch):
+    asked = []
+
+    def urandom(count):
+        asked.append(count)
+        return real(count)
+
+    real = os.urandom
+    monkeypatch.setattr(os, "urandom", urandom)
+    draw_lattice(10)
+    before = {module: dict(vars(module)) for module in (secret, lattice)}
+    first, second = draw_lattice(3072), draw_lattice(3072)
+    assert len(asked) >= 3 and min(asked[1], asked[2]) > 8 * 3072  # each call asks for its own
+    assert not np.isin(first, second).any()
+    assert all(vars(module) == kept for module, kept in before.items())
+
+
+def test_two_processes_of_one_birth_draw_different_noise():
+    receive, send = os.pipe()
+    draw_lattice(1)
+    pid = os.fork()
+    if pid == 0:
+        os.write(send, draw_lattice(4).tobytes())
+        os._exit(0)
+    mine, theirs = draw_lattice(4), np.frombuffer(os.read(receive, 32), np.int64)
+    os.waitpid(pid, 0)
+    os.close(receive), os.close(send)
+    assert len(set(mine.tolist()) | set(theirs.tolist())) == 8
+
+
+@pytest.mark.parametrize("count", [-1, 1.0, True, None, "3"])
+def test_a_count_is_a_whole_number(count):
+    with pytest.raises(InputError, match="count="):
+        draw_lattice(count)
+
+
+def test_no_draws_are_no_draws():
+    assert draw_lattice(0).shape == (0,)
+
+
+# --- the release
+
+
+def test_it_is_the_lattice_point_and_the_draw():
+    """By fractions, from the formula."""
+    value, scale = np.array([0.3, -1e-9, 12.5, 0.0]), 0.37
+    draws = np.array([5, -(2**41), 2**42 + 1, -1])
+    step = Fraction(scale) / 2**K
+    for v, z, found in zip(value, draws, release_secret(value, scale, draws), strict=True):
+        exact = step * (round(Fraction(v) / step) + int(z))
+        assert abs(Fraction(found) - exact) <= abs(exact) * Fraction(1, 2**52) + abs(Fraction(v)) * Fraction(1, 2**52)
+
+
+values = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    value=st.lists(values, min_size=4, max_size=4),
+    scale=st.floats(1e-190, 1e190),
+    draws=st.lists(st.integers(-(2**46), 2**46), min_size=4, max_size=4),
+)
+def test_compiled_code_gives_the_same_bits(value, scale, draws):
+    value, draws = np.array(value), np.array(draws)
+    with np.errstate(over="ignore"):  # of a scale of 1e190
+        here = release_secret(value, scale, draws)
+    for traced in (release_secret_traced, jax.jit(release_secret_traced)):
+        found = traced(jnp.asarray(value), jnp.asarray(scale), jnp.asarray(draws))
+        assert np.asarray(found).tobytes() == here.tobytes()
+
+
+def test_rows_may_have_scales_of_their_own():
+    value, draws = np.random.default_rng(0).normal(size=(3, 5)), draw_lattice(15).reshape(3, 5)
+    scales = np.array([0.1, 1.0, 7.3])
+    found = jax.jit(release_secret_traced)(jnp.asarray(value), jnp.asarray(scales)[:, None], jnp.asarray(draws))
+    for i in range(3):
+        assert np.asarray(found[i]).tobytes() == release_secret(value[i], float(scales[i]), draws[i]).tobytes()
+
+
+@pytest.mark.parametrize("way", ["numpy", "jax"])
+def test_far_values_are_cut_off_alike_on_both_sides_and_never_wrap(way):
+    release = release_secret if way == "numpy" else jax.jit(release_secret_traced)
+    edge = EDGE * 2.0**-K  # in scales
+    value = np.array([edge * 0.75, edge, edge * 1.5, 1e300, -edge, -1e300])
+    for z in (0, 2**62 - 1, -(2**62 - 1)):
+        found = np.asarray(release(value, np.float64(1.0), np.full(6, z)))
+        assert np.all(found[1:4] == (2**62 + z) * 2.0**-K) and np.all(found[4:] == (-(2**62) + z) * 2.0**-K)
+        assert found[0] == (2**62 * 3 // 4 + z) * 2.0**-K
+    moved = np.asarray(release(value + 1.0, np.float64(1.0), np.zeros(6, np.int64)))
+    assert np.all(np.abs(moved - np.asarray(release(value, np.float64(1.0), np.zeros(6, np.int64)))) <= 1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"scale": 0.0}, "scale=0.0"),
+        ({"scale": -1.0}, "scale=-1.0"),
+        ({"scale": math.nan}, "scale=nan"),
+        ({"scale": math.inf}, "scale=inf"),
+        ({"value": np.array([0.123456, math.nan, 0.0])}, "undefined coordinate"),
+        ({"value": np.array([0.123456, -math.inf, 0.0])}, "infinite or undefined"),
+        ({"value": np.full(3, 0.123456, np.float32)}, "float32"),
+        ({"value": np.full(4, 0.123456)}, r"shape \(4,\)"),
+        ({"draws": np.zeros(3)}, "draws of type float64"),
+    ],
+)
+def test_what_cannot_be_hidden_is_refused(changes, says):
+    arguments = {"value": np.zeros(3), "scale": 1.0, "draws": np.zeros(3, np.int64)}
+    release_secret(**arguments)
+    with pytest.raises(PrivacyError, match=says) as caught:
+        release_secret(**arguments | changes)
+    assert "0.123" not in str(caught.value)  # a message may be logged: it tells nothing of the value
+
+
+def test_compiled_code_lets_nothing_out_that_it_cannot_hide():
+    release, draws = jax.jit(release_secret_traced), jnp.arange(2)
+    value = jnp.array([jnp.nan, 1.0])
+    assert np.asarray(release(value, jnp.asarray(1.0), draws)).tolist() == [0.0, 1.0 + 2.0**-K]
+    for scale in (0.0, -1.0, math.nan):
+        assert np.isnan(np.asarray(release(value, jnp.asarray(scale), draws))).all()
+    with pytest.raises(PrivacyError, match="float32"):
+        release(value.astype(jnp.float32), jnp.asarray(1.0), draws)
+
+
+# --- what the docstring argues
+
+
+@settings(deadline=None)
+@given(dim=st.integers(1, 10**7), scale=st.floats(1e-9, 1e9), ratio=st.floats(1e-7, 1e3))
+def test_equation_2_in_fractions(dim, scale, ratio):
+    """With the numbers that `release_secret` computes with. Rounding to the lattice is paid for, and not twice."""
+    moved = scale * ratio
+    s = scale * float(stretch(dim, moved / scale))
+    planned = Fraction(moved) / Fraction(scale) * 2**K / (1 + Fraction(SPARE))
+    root = Fraction(math.isqrt(dim * 10**40) + 1, 10**20)  # of dim, rounded up
+    assert Fraction(moved) * Fraction(2.0**K / s) + root <= planned
+    assert s / scale - 1 < 2 * (SPARE + math.sqrt(dim) / (2.0**K * ratio))
+
+
+def test_a_lattice_too_coarse_for_so_small_a_share_is_refused():
+    with pytest.raises(PrivacyError, match="the lattice is fine"):
+        stretch(10**6, 1e-10)
+    with pytest.raises(PrivacyError, match="sensitivity of 0 scales"):
+        stretch(10, np.array([1.0, 0.0]))
+
+
+@pytest.mark.parametrize("scale", [2, 4, 16, 64])
+def test_equation_4_in_one_dimension(scale):
+    z = np.arange(0, 12 * scale + 1)
+    mass = np.exp(-(z**2) / (2 * scale**2)) / (2 * np.exp(-(z[1:] ** 2) / (2 * scale**2)).sum() + 1)
+    low, high = special.ndtr(-(z + 0.5) / scale), special.ndtr(-(z - 0.5) / scale)
+    ratio = np.abs(np.log((high - low) / mass))
+    bound = (1 + z**2 / scale**2) / (23 * scale**2)
+    assert np.all(ratio <= bound) and np.max(ratio / bound) > 0.5
+
+
+def test_equation_5_where_it_can_be_summed():
+    for scale in (1, 2, 8):
+        z = np.arange(-60 * scale, 60 * scale + 1)
+        sums = [np.exp(-(z**2) / (each * scale**2)).sum() for each in (4, 2)]
+        assert 1 < sums[0] / sums[1] <= math.sqrt(2) * (1 + 1e-12)
+    q = np.array([1, 10, 3072, 10**6])
+    assert np.all(q / 2 * math.log(2) - (1.4 * q + 6400) / 4 <= -1600)
+    assert np.all((q + 1.4 * q + 6400) / 23 <= (q + 2700) / 9)  # (4) and (5) make (6)
+
+
+def test_equation_8_spare_noise_pays_for_what_is_not_gaussian():
+    promised = 0
+    for epsilon in (1e-3, 0.1, 1.0, 5.0, 20.0, 200.0):
+        for rho in (1e-8, 1e-4, 0.05, 0.5, 5.0, 100.0):
+            planned, tau = delta_exact(epsilon, rho), SPARE / 12 * min(1.0, epsilon)
+            if DELTA_FLOOR <= planned <= 0.5:
+                promised += 1
+                allowed = epsilon - 2 * tau
+                assert math.exp(tau) * delta_exact(allowed, rho / (1 + SPARE) ** 2) < planned * (1 - SPARE / 15)
+                assert math.exp(tau) * delta_exact(allowed, rho) > planned
+    assert promised > 10
+
+
+def test_what_can_be_promised():
+    check_promise(1.0, 1e-5, 3072, 1000)
+    check_promise(0.1, DELTA_FLOOR, 10**6, 10**5)
+    assert slack(10**6, 10**6) < 1e-12
+    for epsilon, delta, releases, says in (
+        (1.0, 1e-300, 10, "delta=1e-300"),
+        (1.0, 0.9, 10, "delta=0.9"),
+        (1e4, 1e-5, 10, "epsilon=10000.0"),
+        (math.nan, 1e-5, 10, "epsilon=nan"),
+        (1e-9, 1e-5, 10**9, "exact enough for"),
+    ):
+        with pytest.raises(PrivacyError, match=says):
+            check_promise(epsilon, delta, 3072, releases)
+
+
+# --- what rounding adds to a sensitivity
+
+
+def moved_by(first, second, add):
+    """How far apart two sums of float64 terms are, as a share of 2, exactly."""
+    return (Fraction(add(first)) - Fraction(add(second))) / 2
+
+
+def lingering(m, first):
+    """Terms of at most 1 whose sums stay about a power of two: above it they round to twice as coarse numbers."""
+    half = m // 2
+    unit = 2.0 ** (half.bit_length() - 53)
+    terms = np.ones(m)
+    terms[0] = first
+    rest = terms[half + 1 :]
+    rest[0::2], rest[1::2] = -(0.5 + 0.49 * unit), 0.5 - 0.49 * unit
+    return terms
+
+
+ORDERS = {
+    "one after the other": lambda terms: np.cumsum(terms)[-1],
+    "backwards": lambda terms: np.cumsum(terms[::-1])[-1],
+    "in pairs": lambda terms: terms.sum(),
+    "in eight lanes": lambda terms: np.cumsum(terms.reshape(-1, 8), axis=0)[-1].sum(),
+    "in sixteen parts": lambda terms: np.cumsum(np.cumsum(terms.reshape(16, -1), axis=1)[:, -1])[-1],
+}
+
+
+@pytest.mark.parametrize("m", [2**8, 2**14, 2**18])
+@pytest.mark.parametrize("order", ORDERS)
+def test_sums_in_any_order_move_by_no_more_than_the_bound(m, order):
+    generator = np.random.default_rng(m)
+    around = generator.uniform(0.5, 1.0, m)
+    for first, second in (
+        (lingering(m, 1.0), lingering(m, -1.0)),
+        (np.append(1.0, around[1:]), np.append(-1.0, around[1:])),
+        (np.sort(around), np.append(-1.0, np.sort(around)[1:])),
+    ):
+        assert max(np.abs(first).max(), np.abs(second).max()) <= 1 and np.sum(first != second) == 1
+        assert moved_by(first, second, ORDERS[order]) <= 1 + rounding(m, 1)
+
+
+def test_the_square_of_the_records_is_no_oversight():
+    for m in (2**12, 2**16, 2**20):
+        excess = moved_by(lingering(m, 1.0), lingering(m, -1.0), ORDERS["one after the other"]) - 1
+        assert rounding(m, 1) / 10 < excess <= rounding(m, 1)
+
+
+def test_a_sensitivity_is_never_below_the_textbook_s_and_rarely_above():
+    sizes = np.array([1, 10, 1500, 60_000])
+    found = sensitivity(0.3, sizes, 784)
+    assert np.all(found > 2 * 0.3 / sizes) and np.all(found < 2 * 0.3 / sizes * (1 + 1e-6))
+    assert sensitivity(1.0, 100, 10, excess=1000.0) > sensitivity(1.0, 100, 10)
+    for wrong in ((0, 1), (10, 0), (2**41, 1), (math.nan, 1)):
+        with pytest.raises(PrivacyError, match="Nothing is proven beyond"):
+            rounding(*wrong)
