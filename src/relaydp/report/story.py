@@ -63,7 +63,7 @@ def reason(guarantee: str) -> str:
     >>> reason("none: no noise was added.")
     'No noise was added.'
     """
-    text = guarantee.removeprefix("none: ")
+    text = guarantee.removeprefix("none: ").removeprefix("simulation: ")
     return text[:1].upper() + text[1:]
 
 
