@@ -43,7 +43,8 @@ def demo(
     relaydp demo
     relaydp demo --figure demo.png
 
-    It takes under a minute on two idle cores and needs no data: 12,000 small pictures come with relaydp.
+    It takes some 15 s on two idle cores the first time, and needs no data: 12,000 small pictures come with relaydp.
+    The figure takes longer: it shows five budgets.
     """
     from rich.console import Console
 
