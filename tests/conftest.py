@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 # Compiling is most of what tests do. What they compile is kept, apart from what the user's own runs keep, for the other
 # worker, for the processes that tests start, and for the next time.
 os.environ.setdefault("RELAYDP_COMPILED", "0")
@@ -23,3 +25,17 @@ import relaydp  # noqa: E402, F401
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter, config):
+    """What we would ask first of whoever reports a failure: after everything but the last line, where it is read."""
+    found = yield
+    failed = terminalreporter.stats.get("failed", []) + terminalreporter.stats.get("error", [])
+    if failed and not hasattr(config, "workerinput"):  # a worker of pytest-xdist reports to nobody
+        from relaydp.cli.checks import in_brief
+
+        terminalreporter.section("where this ran")
+        for line in (*in_brief(), "To report this, paste these lines and the first failure into a new issue."):
+            terminalreporter.line(line)
+    return found

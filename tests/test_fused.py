@@ -446,6 +446,26 @@ def test_a_run_is_the_same_run_without_the_fused_pass(monkeypatch):
     assert_same(with_it.x, without.x, 1e-12)
 
 
+def test_a_problem_can_do_without_kernels(monkeypatch):
+    """As the demo does: nothing is compiled for it, and the numbers are the same."""
+    monkeypatch.setattr(fused, "SOME", 1)
+    monkeypatch.setattr(fused, "WORTH", 1)
+    problem = draw_problem("logistic", "bytes", True, [40, 30], FEATURES)
+    bare, xs = replace(problem, kernels=False), np.asarray(many_points(problem, 16))
+    values, shares = problem.objectives(xs), problem.accuracies(xs)
+    ways = [dict(), dict(rounds=True), dict(batched=True, shared=16)]
+    assert problem.silos_for(9, True).by_passes and problem.silos_for(9, True, **ways[2]).by_passes
+
+    def refuse(*_: Any) -> bool:
+        raise AssertionError("asked for a kernel")
+
+    monkeypatch.setattr(fused, "_is_ready", refuse)
+    assert not any(bare.silos_for(9, True, **way).by_passes for way in ways)
+    assert_same(bare.objectives(xs), values)
+    assert_same(bare.accuracies(xs), shares)
+    assert not bare.alone(1).kernels
+
+
 # ---------------------------------------------------------------- what is stored
 
 

@@ -98,6 +98,7 @@ class Problem:
     label_bound: float | None
     classes: np.ndarray | None
     spec: dict[str, Any]
+    kernels: bool = True  # whether to compile fused passes: seconds, once, that a few short runs do not repay
 
     # -- sizes
 
@@ -216,11 +217,12 @@ class Problem:
         """
         sizes = self.split.sizes if sizes is None else sizes
         numbers = int(sizes.sum()) * self.data.features
-        if batched and fused.pays_at_many(shared, numbers, self.data.features) and fused.serves(self.silos, shared):
+        at_many = batched and self.kernels and fused.pays_at_many(shared, numbers, self.data.features)
+        if at_many and fused.serves(self.silos, shared):
             silos = replace(self.silos, by_passes=True)
         elif batched:
             silos = (self._byte_silos if shared >= digits.RUNS and not rounds else None) or self.working_silos
-        elif (not rounds or fused.pays(numbers)) and fused.serves(self.silos):
+        elif self.kernels and (not rounds or fused.pays(numbers)) and fused.serves(self.silos):
             silos = replace(self.silos, by_passes=True)
         else:
             silos = (None if rounds else self._turned_silos) or self.working_silos
@@ -328,7 +330,7 @@ class Problem:
 
     def objectives(self, xs: Any) -> np.ndarray:
         """F at each row of xs (points, dim)."""
-        passes = fused.measures(self.silos, len(xs), self.data.X.size)
+        passes = self.kernels and fused.measures(self.silos, len(xs), self.data.X.size)
         silos = replace(self.silos, by_passes=True) if passes else self.working_silos
         return np.asarray(_objectives(self.terms, silos, jnp.asarray(xs, jnp.float64)))
 
@@ -383,7 +385,8 @@ class Problem:
         """Share of held-out labels predicted right, for each row of xs (points, dim)."""
         assert not isinstance(self.loss, CustomLoss)
         numbers = self.held_out.X.size
-        if fused.pays_at_many(len(xs), numbers, self.dim) and fused.measures(self._held_out_silos, len(xs), numbers):
+        pays = self.kernels and fused.pays_at_many(len(xs), numbers, self.dim)
+        if pays and fused.measures(self._held_out_silos, len(xs), numbers):
             filled = np.concatenate([xs, np.zeros((-len(xs) % 16, self.dim))])  # so that few sizes compile
             return np.asarray(_shares_right(self._held_out_silos, filled))[: len(xs)]
         A, y = self._held_out
