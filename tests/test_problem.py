@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -551,8 +552,22 @@ def test_measured_smoothness_of_large_matrices_is_a_hair_above_the_truth(interce
     X = draw.normal(size=(600, 300)) * np.linspace(0.1, 2, 300)
     found = rd.least_squares(rd.Records(X, np.zeros(600)), 1, l2=0.2, intercept=intercept).measured_facts().smoothness
     A = widened(X, intercept)
-    top = np.linalg.eigvalsh(A.T @ A / 600)[-1] + 0.2
-    assert top <= found[0] <= top * (1 + 1.1e-5)
+    top = np.linalg.eigvalsh(A.T @ A / 600)[-1] + 0.2  # rounded itself, to either side: the exact law is below
+    assert top * (1 - 1e-13) <= found[0] <= top * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("many", [2000, 1], ids=["by eigenvalue", "by the longest record"])
+@pytest.mark.parametrize("copies", [3, 50], ids=["wide", "tall"])
+@pytest.mark.parametrize("l2", [0.0, 0.3, 1e6])
+def test_measured_smoothness_is_never_below_the_exact_one(monkeypatch, l2, copies, many):
+    """Equal records a: A'A/m = aa', whose largest eigenvalue |a|^2 is a fraction that nothing rounds."""
+    monkeypatch.setattr(importlib.import_module("relaydp.problem.problem"), "MANY_AGENTS", many)
+    rows = np.random.default_rng(3).normal(size=(30, 20))
+    data = rd.Records(np.repeat(rows, copies, axis=0), np.zeros(30 * copies))
+    found = rd.least_squares(data, [copies] * 30, l2=l2).measured_facts().smoothness
+    for a, L in zip(rows, found, strict=True):
+        exact = sum(Fraction(value) ** 2 for value in a.tolist()) + Fraction(l2)
+        assert exact <= Fraction(float(L)) <= exact * (1 + Fraction(1, 10**12))
 
 
 def test_measured_smoothness_of_very_many_agents_is_an_upper_bound(monkeypatch):
