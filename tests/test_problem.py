@@ -216,7 +216,8 @@ def test_prox_spares_the_intercept(case, intercept):
     kept = x[: FEATURES * case.outputs]
     soft = np.sign(kept) * np.maximum(np.abs(kept) - 0.5 * 0.2, 0)
     expected = np.concatenate([soft, x[FEATURES * case.outputs :]])
-    np.testing.assert_allclose(problem.terms.prox(jnp.asarray(x), 0.5), expected, rtol=1e-15)
+    # |x| - t w may be rounded once or twice, by the processor: a last bit of x, however small the difference is
+    np.testing.assert_allclose(problem.terms.prox(jnp.asarray(x), 0.5), expected, rtol=1e-14, atol=1e-15)
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])
@@ -231,7 +232,8 @@ def test_no_other_agents_records_reach_an_agents_gradient(case, intercept, clip)
         np.concatenate([labels[:5], y[own], labels[5:]]),
     )
     after = gradient(case.make(crowded, [5, SIZES[1], 25], intercept=intercept), 1, x, clip)
-    np.testing.assert_allclose(after, before, rtol=0, atol=1e-15 * max(1, np.abs(before).max()))
+    # the same seven records in an array of another shape, which may be added up in another order
+    np.testing.assert_allclose(after, before, rtol=0, atol=1e-13 * max(1, np.abs(before).max()))
 
 
 @pytest.mark.parametrize("score", [-800.0, 800.0])
@@ -888,7 +890,7 @@ def test_alone_refuses_an_agent_that_does_not_exist(agent):
 def test_the_logistic_loss_and_two_derivatives_are_right_everywhere(a):
     once, twice = jax.grad(softplus), jax.grad(jax.grad(softplus))
     p = 1.0 / (1.0 + np.exp(-a)) if a > -700 else 0.0
-    assert float(softplus(jnp.asarray(a))) == pytest.approx(float(np.logaddexp(0.0, a)), rel=1e-15)
+    assert float(softplus(jnp.asarray(a))) == pytest.approx(float(np.logaddexp(0.0, a)), rel=1e-14)
     assert float(once(a)) == pytest.approx(p, rel=1e-14, abs=1e-300)
     if np.isfinite(a):
         assert float(twice(a)) == pytest.approx(p * (1.0 - p), rel=1e-12, abs=1e-15)
