@@ -391,6 +391,7 @@ def test_what_chance_adds_to_a_few_public_records_is_taken_off():
 
 
 def test_a_plan_for_what_a_prior_and_its_trials_gave_is_the_same_plan():
+    """To the last bit: the same numbers go through the same compiled programs, on one machine."""
     problem, public = toy(record_norm=1.0), toy(seed=7, record_norm=1.0)
     plan = rd.plan(problem, rd.ring(3), BUDGET, walk="cyclic", prior=public)
     again = rd.plan(problem, rd.ring(3), BUDGET, walk="cyclic", prior=plan.prior)
