@@ -131,6 +131,7 @@ def test_without_noise_it_reaches_the_optimum_found_by_cvxpy(case, loss, l1):
 
 @pytest.mark.parametrize("graph", THREE.values(), ids=THREE.keys())
 def test_one_seed_is_one_run(sound, graph):
+    """To the last bit: the same compiled program twice, on one machine."""
     name, params = sound
     problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
     budget = rd.Budget(epsilon=3.0, delta=1e-4)

@@ -178,6 +178,7 @@ def test_an_interrupt_keeps_what_is_done_and_still_claims_the_whole_plan(cancer)
 
 
 def test_a_result_folder_reloads_and_reruns_to_the_same_bits(cancer, tmp_path):
+    """On the machine that saved it: `relaydp rerun` says of another that its bits may be others."""
     result = rd.solve(cancer, rd.erdos_renyi(6, 0.6), budget=BUDGET, activations=9, seed=4)
     folder = result.save(tmp_path / "run")
     loaded = rd.load_result(folder)

@@ -186,6 +186,8 @@ def test_permuting_site_names_permutes_sites_and_leaves_the_optimum():
 
 
 def test_one_seed_is_one_model():
+    """To the last bit, on one machine."""
+
     def fit(state):
         return RelayLogisticRegression(**{**FAST, "random_state": state}).fit(X, TWO).coef_.tobytes()
 
