@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export RELAYDP_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test test-slow test-sklearn kill-test fuzz bench lint docs clean
+.PHONY: setup demo test test-all test-slow test-sklearn kill-test fuzz bench lint docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # one .venv, written by one recipe at a time
 
@@ -38,10 +38,15 @@ setup: $(VENV)/.dev-ready ## make .venv with the pinned packages and the develop
 demo: $(VENV)/.ready ## train a private model over 8 agents on embedded data, about a minute with its installation
 	$(BIN)/relaydp demo
 
+# Laws on samples of their cases, compiled in haste (tests/conftest.py). Neighbouring tests share compiled programs, so each
+# worker takes them in order and steals from the other at the end.
+test: setup ## every law, the dear ones on some of their cases (minutes)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
+
 # In two halves: every program that XLA compiles takes mappings of memory, and Linux allows a process 65,530 of them.
-test: setup ## the fast tests (minutes)
-	$(BIN)/python -m pytest -q -n 2 tests/test_[a-h]*.py
-	$(BIN)/python -m pytest -q -n 2 tests/test_[i-z]*.py
+test-all: setup ## every case of every law, compiled as users have it (most of an hour on two cores)
+	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -n auto --dist worksteal tests/test_[a-h]*.py
+	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -n auto --dist worksteal tests/test_[i-z]*.py
 
 test-slow: setup ## the slow checks: real data, many seeds, large graphs
 	$(BIN)/python -m pytest -q -m slow

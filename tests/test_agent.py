@@ -82,6 +82,7 @@ def end(*running):
 # -- what they end with
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("algorithm", "shape"),
     [
@@ -310,6 +311,7 @@ def test_a_plan_beyond_the_partys_own_limit_is_refused(pair):
     assert not lab.journal(0).exists()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [

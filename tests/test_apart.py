@@ -126,6 +126,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, ...], rd.Graph, dict[str, Any]
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("case", CASES)
 def test_agents_apart_are_the_simulator_bit_for_bit(case, tmp_path):
     problem, sizes, graph, given = CASES[case]
@@ -232,6 +233,7 @@ def folder(tmp_path_factory):
     return str(tmp_path_factory.mktemp("crew"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("algorithm, every", [("recal", 1), ("recal", 3), ("nids", 2)])
 def test_a_driver_may_die_at_any_call_and_goes_on_to_the_same_model(algorithm, every, folder, tmp_path):
     how, task, listed, agents, wanted, _ = standing_crew(algorithm, folder)

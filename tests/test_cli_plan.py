@@ -211,6 +211,7 @@ def test_an_argmin_method_runs_under_objective_perturbation():
 # -- figures
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_a_figure_is_drawn(tmp_path, suffix):
     file = tmp_path / "deep" / f"plan.{suffix}"

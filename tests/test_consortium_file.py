@@ -528,6 +528,7 @@ def follow(consortium):
     return problem, run(problem, consortium.graph, plan, np.zeros(problem.dim), noise, False)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "walk, schedule", [("random", {"ratio": 1.05}), ("nonbacktracking", {"ratio": 1.0}), ("tour", {})]
 )

@@ -49,6 +49,7 @@ def checks(estimators):
     return pytest.mark.parametrize(("estimator", "check"), pairs, ids=ids)
 
 
+@pytest.mark.sample(5)
 @checks(PRIVATE)
 def test_scikit_learns_checks_with_privacy(estimator, check):
     check(estimator)

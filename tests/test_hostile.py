@@ -613,6 +613,7 @@ def logged(log, event, **fields):
 # -- the laws
 
 
+@pytest.mark.sample(46)
 @pytest.mark.parametrize(("phase", "name"), [(phase, name) for phase, cases in PHASES.items() for name in cases])
 def test_a_wrong_message_is_refused_for_what_it_is_and_changes_nothing(siege, phase, name):
     _, status, reason = PHASES[phase][name]

@@ -163,6 +163,7 @@ def test_a_ratio_is_the_ratio_of_what_activations_cost():
     assert rho[1:] / rho[:-1] == pytest.approx(np.full((3, 4), 1.5))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", SOUND)
 def test_a_plan_spends_the_budget_and_no_more(name):
     plan = rd.plan(FACTS, rd.ring(4), BUDGET, algorithm=name, **QUICK)
