@@ -34,6 +34,7 @@ def here_and_there(monkeypatch, run, runs=digits.RUNS):
     return here, there
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
 @pytest.mark.parametrize("stored", ["bytes", "single"])
@@ -46,6 +47,7 @@ def test_sums_along_rows_give_the_gradient(accelerator, loss, stored, intercept,
         assert_same(jax.jit(Silos.gradient)(silos, agent, x, clip), by_hand(problem, agent, x, clip))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
 @pytest.mark.parametrize("loss", LOSSES)
@@ -62,6 +64,7 @@ def test_bytes_give_a_batch_its_gradients(accelerator, loss, intercept, clip):
             assert_same(row, by_hand(problem, agent, x, clip))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_no_record_moves_more_than_the_clip_wherever_the_point_is(accelerator, loss, intercept):
@@ -93,6 +96,7 @@ def test_records_that_are_no_plain_bytes_have_no_digits(accelerator, stored):
     assert problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS) is problem.working_silos
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("stored", ["shifted bytes", "double", "dense"])
 def test_records_that_do_not_suit_take_matrix_products(accelerator, stored):
     problem = draw_problem("logistic", stored, False, SIZES, FEATURES)
@@ -114,6 +118,7 @@ def test_a_processor_keeps_its_records_once():
     assert problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS).bytes is None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("algorithm", "walk", "private"),
     [("recal", "cyclic", True), ("recal", "cyclic", False), ("recal", "random", False), ("nids", "cyclic", False)],
@@ -132,6 +137,7 @@ def test_whole_batches_agree(monkeypatch, algorithm, walk, private):
     np.testing.assert_allclose(there.excess, here.excess, rtol=1e-9)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("walk", ["cyclic", "random"])
 @pytest.mark.parametrize("algorithm", ["recal", "walkman"])
 @pytest.mark.parametrize("private", [True, False], ids=["private", "open"])

@@ -517,8 +517,8 @@ def test_facts_are_those_of_the_problem(tables, changes):
     found = whole_problem(made, everyone).public_facts()
     assert (facts.agents, facts.dim, facts.modulus, facts.public) == (3, found.dim, found.modulus, found.public)
     assert np.array_equal(facts.sizes, found.sizes)
-    np.testing.assert_allclose(facts.smoothness, found.smoothness, rtol=1e-15)
-    np.testing.assert_allclose(facts.clip, found.clip, rtol=1e-15)
+    np.testing.assert_allclose(facts.smoothness, found.smoothness, rtol=1e-14)  # NumPy's hypot, and Python's
+    np.testing.assert_allclose(facts.clip, found.clip, rtol=1e-14)
 
 
 def follow(consortium):
@@ -528,6 +528,7 @@ def follow(consortium):
     return problem, run(problem, consortium.graph, plan, np.zeros(problem.dim), noise, False)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "walk, schedule", [("random", {"ratio": 1.05}), ("nonbacktracking", {"ratio": 1.0}), ("tour", {})]
 )

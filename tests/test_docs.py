@@ -53,6 +53,7 @@ def named(path):
 # ---------------------------------------------------------------- pages
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_snippets_run(page, tmp_path):
     run_page(page, tmp_path)
@@ -208,6 +209,7 @@ def test_an_updated_page_shows_what_is_printed_and_keeps_what_agrees(tmp_path):
 # ---------------------------------------------------------------- code beside the pages
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", MODULES)
 def test_doctests(name):
     module = importlib.import_module(name)
@@ -220,6 +222,7 @@ def test_doctests_of_the_scripts():
         assert found.failed == 0 and found.attempted > 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=named)
 def test_examples_run(example, tmp_path):
     done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True)
@@ -245,6 +248,7 @@ sys.exit("".join(out.text for out in outputs if out.get("name") == "stderr") or 
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)
 def test_notebooks_run_without_a_warning(notebook, tmp_path):
     command = [sys.executable, "-c", RUN_NOTEBOOK, notebook]

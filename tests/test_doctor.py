@@ -24,7 +24,7 @@ def call(*args):
 
 def real(*args, **env):
     words = [sys.executable, "-m", "relaydp", "doctor", *args]
-    return subprocess.run(words, env={**os.environ, **env}, capture_output=True, text=True, timeout=170)
+    return subprocess.run(words, env={**os.environ, **env}, capture_output=True, text=True, timeout=600)
 
 
 def by_name(found):

@@ -130,6 +130,7 @@ def test_x_leaks_exact_gradients_under_the_published_mechanism():
         assert np.mean(np.array(errors) < 1e-6) > 0.99
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("walk", ["cyclic", "tour", "random"])
 def test_a_sweep_is_its_runs(cancer, walk):
     budgets = [rd.Budget(epsilon=e, delta=1e-5) for e in (0.5, 4.0)]
@@ -178,6 +179,7 @@ def test_an_interrupt_keeps_what_is_done_and_still_claims_the_whole_plan(cancer)
 
 
 def test_a_result_folder_reloads_and_reruns_to_the_same_bits(cancer, tmp_path):
+    """On the machine that saved it: `relaydp rerun` says of another that its bits may be others."""
     result = rd.solve(cancer, rd.erdos_renyi(6, 0.6), budget=BUDGET, activations=9, seed=4)
     folder = result.save(tmp_path / "run")
     loaded = rd.load_result(folder)
@@ -340,6 +342,7 @@ def test_mnist_at_epsilon_one_half():
         assert (runs.epsilon <= 0.5).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("sizes", [[7, 7, 7], [9, 4, 8]], ids=["even", "uneven"])
 def test_least_squares_of_few_records_are_solved_on_their_span(sizes, monkeypatch):
     """Fewer records than coefficients: the thin form gives the full one's minimisers, duplicates and all."""

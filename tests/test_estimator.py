@@ -49,6 +49,7 @@ def checks(estimators):
     return pytest.mark.parametrize(("estimator", "check"), pairs, ids=ids)
 
 
+@pytest.mark.sample(5)
 @checks(PRIVATE)
 def test_scikit_learns_checks_with_privacy(estimator, check):
     check(estimator)
@@ -186,6 +187,8 @@ def test_permuting_site_names_permutes_sites_and_leaves_the_optimum():
 
 
 def test_one_seed_is_one_model():
+    """To the last bit, on one machine."""
+
     def fit(state):
         return RelayLogisticRegression(**{**FAST, "random_state": state}).fit(X, TWO).coef_.tobytes()
 

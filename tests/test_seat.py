@@ -225,7 +225,7 @@ def test_an_algorithm_that_a_party_cannot_run_by_itself_is_refused(algorithm, wh
         on_network(algorithm)
 
 
-# -- the simulator, bit for bit
+# -- the simulator, bit for bit: on one machine, where both are compiled by one compiler; other processors, other bits
 
 
 @pytest.mark.parametrize("name, kind", CASES)

@@ -32,7 +32,7 @@ from relaydp.errors import InputError, PrivacyError, RelayError, choose, short
 from relaydp.graph import Graph
 from relaydp.problem import Problem, fused
 from relaydp.problem.loss import LinearLoss
-from relaydp.problem.problem import MANY_AGENTS
+from relaydp.problem.problem import MANY_AGENTS, longest_curvatures
 from relaydp.runtime.noise import Seeded
 from relaydp.runtime.seat import Draw, Keyed, Seat
 
@@ -77,8 +77,7 @@ class Agent:
         if agents <= MANY_AGENTS or not isinstance(problem.loss, LinearLoss):
             return float(problem.measured_facts().smoothness[0])
         # as one process would for so many: from the longest record
-        longest = float(np.max(np.asarray(problem.silos.norm)[: len(problem.data)] ** 2))
-        return problem.loss.curvature * longest + problem.l2
+        return float(problem.with_ridge(longest_curvatures(problem.silos))[0])
 
     def act(
         self, seating: list[Any], rows: bytes, baton: np.ndarray | None, hop: int, activation: int
