@@ -39,7 +39,9 @@ class Alone:
     accuracy: np.ndarray  # (agents,) on the held-out records; NaN where the loss does not classify
     objective: np.ndarray  # (agents,) F, over everybody's records
     plf: int
-    epsilon: float
+    private: bool  # whether the noise was secret; a seeded run is a simulation and promises nothing
+    epsilon: float  # inf where no guarantee stands behind it
+    epsilon_planned: float  # what a private run costs
     epsilon_paper: float
     ledger: Ledger | None
 
@@ -53,6 +55,8 @@ def solve_alone(
     seed: int | None = None,
 ) -> Alone:
     """Let every agent train by itself, privately under `budget`, and measure each model on everybody's data.
+
+    As in `solve`, a seed makes it a simulation, which carries no promise.
 
     >>> import relaydp as rd
     >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
@@ -82,12 +86,15 @@ def solve_alone(
     t, noise = jnp.asarray(a / L), jnp.asarray(scales)
     silos = problem.silos_for(T, clip is not None, rounds=True)
     x = np.asarray(_descend(silos, problem.terms, clip, t, noise, key, draws, start))
+    planned = np.inf if ledger is None or budget is None else ledger.epsilon(budget.delta)
     return Alone(
         x=x,
         accuracy=problem.accuracies(x) if problem.classifies else np.full(len(x), np.nan),
         objective=problem.objectives(x),
         plf=T,
-        epsilon=np.inf if ledger is None or budget is None else ledger.epsilon(budget.delta),
+        private=key is None,
+        epsilon=planned if key is None else np.inf,
+        epsilon_planned=planned,
         epsilon_paper=np.inf if ledger is None or budget is None else ledger.epsilon_paper(budget.delta),
         ledger=ledger,
     )
