@@ -61,7 +61,7 @@ real = rd.load_data
 rd.load_data = lambda name: real("breast-cancer")  # everything the demo does, on fewer records
 demo.SEEDS, demo.ALONE_SEEDS = 2, 1
 print([row["who"] for row in demo.demo(quiet=True)["rows"]])
-print([name for name in ("numba", "matplotlib", "sklearn.linear_model") if name in sys.modules])
+print([name for name in ("matplotlib", "sklearn.linear_model") if name in sys.modules])
 """
 
 
