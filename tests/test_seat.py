@@ -175,8 +175,24 @@ def changed(base: Algorithm, **parts) -> Algorithm:
 
 
 def asks_twice(setting, steps, state, turn):
-    setting.gradients(state.z, turn.scale, turn.key)
+    setting.gradients(state.z)
     return nids.step(setting, steps, state, turn)
+
+
+def asks_in_a_loop(setting, steps, state, turn):
+    _, slopes = jax.lax.scan(lambda z, _: (z, setting.gradients(z)), state.z, jnp.arange(2))
+    return state._replace(slope=slopes[1]), nids.Forecasts(setting.exchange(state.x))
+
+
+def asks_again_elsewhere(setting, steps, state, turn):
+    """As an algorithm from outside might, to cancel the noise: the same point, and its own."""
+    again = setting.gradient(state.baton.x)
+    state, sent = recal.step(setting, steps, state, turn)
+    return state, sent._replace(x=sent.x - again)
+
+
+def asks_at_once(setting, steps, x0):
+    return recal.init(setting, steps, setting.gradient(x0))
 
 
 def asks_never(setting, steps, state, turn):
@@ -190,7 +206,7 @@ def looks_at_others(setting, steps, state, turn):
 
 def asks_after_hearing(setting, steps, state, turn):
     mixed = state.x - apart(setting, setting.exchange(state.x))
-    return state._replace(x=setting.gradients(mixed, turn.scale, turn.key)), nids.Forecasts(state.x)
+    return state._replace(x=setting.gradients(mixed)), nids.Forecasts(state.x)
 
 
 def sends_what_it_heard(setting, steps, state, turn):
@@ -205,8 +221,11 @@ def forgets_u(setting, steps, state, payload):
 @pytest.mark.parametrize(
     "algorithm, why",
     [
-        (changed(nids.NIDS, step=asks_twice), "asks for 2 gradients"),
-        (changed(nids.NIDS, step=asks_never), "asks for 0 gradients"),
+        (changed(nids.NIDS, step=asks_twice), "asked the records twice in one turn"),
+        (changed(nids.NIDS, step=asks_in_a_loop), "inside a loop"),
+        (changed(recal.RECAL, step=asks_again_elsewhere), "asked the records twice in one turn"),
+        (changed(recal.RECAL, init=asks_at_once), "init asked the records"),
+        (changed(nids.NIDS, step=asks_never), "asks for no gradient"),
         (changed(nids.NIDS, step=looks_at_others), "what others keep to themselves"),
         (changed(nids.NIDS, step=asks_after_hearing), "hear its neighbours"),
         (changed(nids.NIDS, step=sends_what_it_heard), "hear its neighbours"),
@@ -415,6 +434,11 @@ def test_a_seat_takes_what_was_planned_and_nothing_else():
         Seat(replace(plan, mechanism=None), graph, 0, own[0], draw)
     with pytest.raises(PrivacyError, match="Plan with a budget"):
         Seat(replace(plan, sensitivity=0.9 * plan.sensitivity), graph, 0, own[0], draw)
+    least = 2.0 * plan.facts.clip / plan.facts.sizes  # in real numbers: rounding adds to it
+    assert (plan.sensitivity > least).all()
+    for short in (least, np.nextafter(plan.sensitivity, 0.0)):
+        with pytest.raises(PrivacyError, match="with rounding. Plan with a budget"):
+            Seat(replace(plan, sensitivity=short), graph, 0, own[0], draw)
     with pytest.raises(PrivacyError, match="without noise"):
         Seat(replace(plan, scales=0.0 * plan.scales), graph, 0, own[0], draw)
     with pytest.raises(InputError, match="d-admm cannot run"):
