@@ -165,7 +165,7 @@ def _turns(algorithm: Algorithm, desk: Desk, hop: Array, acts: Array, scale: Arr
 
 
 def _start(algorithm: Algorithm, desk: Desk) -> tuple[Any, Any]:
-    """The state before the first hop, for which nobody is charged: `init` may not ask. And the payload that tells of it."""
+    """The state before the first hop, and the payload that tells of it. Nobody is charged: `init` may not ask."""
     state = algorithm.init(desk.door()(None), desk.steps, desk.start)
     setting = desk.noting()[0]._replace(when=lambda acts, act, relay: relay())
     turn = _turns(algorithm, desk, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
