@@ -13,6 +13,7 @@ import relaydp as rd
 from relaydp.algorithm import ALGORITHMS, Algorithm, nids, recal
 from relaydp.algorithm.copies import apart
 from relaydp.engine.loop import run
+from relaydp.engine.randomness import Simulated
 from relaydp.errors import InputError, PrivacyError
 from relaydp.privacy.mechanism import release
 from relaydp.problem import fused
@@ -25,7 +26,7 @@ ROUNDS = ("dgd", "huang-ring", "ic-admm", "nids", "pg-admm", "pg-extra")
 ABLE = sorted(RELAYS + ROUNDS)
 KITE = rd.Graph("kite", 4, np.array([(0, 1), (0, 2), (1, 2), (2, 3)]))
 PATH = rd.path(3)
-_, NOISE_KEY = jax.random.split(jax.random.key(5))
+_, NOISE_KEY = jax.random.split(jax.random.key(5))  # what Simulated(5) draws from
 _release = jax.jit(release)
 
 # name -> loss, its options, sizes, features, graph; all with a ridge, and r = l1 where there is one
@@ -251,7 +252,7 @@ def test_an_algorithm_that_a_party_cannot_run_by_itself_is_refused(algorithm, wh
 def test_seats_are_the_simulator_bit_for_bit(name, kind):
     problem, _, graph, plan = plan_for(name, kind)
     seen = played(name, kind)
-    wanted = run(problem, graph, plan, np.zeros(problem.dim), NOISE_KEY, keep=True)
+    wanted = run(problem, graph, plan, np.zeros(problem.dim), Simulated(5), keep=True)
     sent = np.stack(jax.tree.leaves(wanted.sent), axis=-2)
     assert np.stack(seen.sent).tobytes() == sent.tobytes()
     assert seen.x.tobytes() == wanted.x.tobytes()
@@ -286,7 +287,7 @@ def test_rounds_over_many_records_are_the_simulator_bit_for_bit(monkeypatch, kin
     assert all(seat._silos.by_passes for seat in seats)
     seen = Played()
     round_all(seats, graph, plan, [seat.begin() for seat in seats], seen, [""])
-    wanted = run(problem, graph, plan, np.zeros(problem.dim), NOISE_KEY, keep=True)
+    wanted = run(problem, graph, plan, np.zeros(problem.dim), Simulated(5), keep=True)
     assert np.stack(seen.sent).tobytes() == np.stack(jax.tree.leaves(wanted.sent), axis=-2).tobytes()
     assert seen.x.tobytes() == wanted.x.tobytes()
     monkeypatch.setattr(fused, "MANY", problem.data.X.size + 1)
@@ -296,7 +297,7 @@ def test_rounds_over_many_records_are_the_simulator_bit_for_bit(monkeypatch, kin
 def test_rounds_of_several_outputs_are_the_simulator_to_rounding():
     # XLA has another routine for the product of one party's records than for a batch of all
     problem, _, graph, plan = plan_for("nids", "softmax, unequal")
-    wanted = run(problem, graph, plan, np.zeros(problem.dim), NOISE_KEY, keep=True)
+    wanted = run(problem, graph, plan, np.zeros(problem.dim), Simulated(5), keep=True)
     np.testing.assert_allclose(played("nids", "softmax, unequal").x, wanted.x, rtol=0.0, atol=1e-13)
 
 
