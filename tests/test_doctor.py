@@ -174,10 +174,8 @@ def test_a_wrong_answer_is_a_problem(monkeypatch):
     result.epsilon = 0.99
     assert checks._against_dp_accounting(result).state == PROBLEM
 
-    from relaydp.runtime import noise
+    from relaydp.privacy import secret
 
-    honest = noise.Sampler.__call__
-    monkeypatch.setattr(
-        noise.Sampler, "__call__", lambda self, v, scale, s, hop: honest(self, v, scale * 2 / 3, s, hop)
-    )
+    honest = secret.draw_lattice
+    monkeypatch.setattr(secret, "draw_lattice", lambda count: honest(count) * 2 // 3)
     assert [finding.state for finding in checks.sampler()] == [PROBLEM]
