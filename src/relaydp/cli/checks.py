@@ -46,7 +46,6 @@ EXTRAS = {
         "cryptography": ">=43",
         "grpcio": ">=1.70",
         "grpcio-health-checking": ">=1.70",
-        "opendp": ">=0.16",
         "prometheus-client": ">=0.20",
         "protobuf": ">=7.35",
     },
@@ -339,20 +338,16 @@ def _against_dp_accounting(result: Any) -> Finding:
 
 
 def sampler() -> Iterator[Finding]:
-    """OpenDP's noise, where it is installed: 2,000 draws have the mean and the spread that were asked for."""
-    if not _installed("opendp"):
-        return
-    import numpy as np
-
-    from relaydp.runtime.noise import Sampler
+    """Secret noise: 2,000 draws have the mean and the spread that they should have."""
+    from relaydp.privacy.secret import K, draw_lattice
 
     count = 2000
-    draws = Sampler()(np.zeros(count), 3.0, 1.0, 0) / 3.0
+    draws = draw_lattice(count) * 2.0**-K
     mean, spread = float(draws.mean()) * count**0.5, (float(draws.var()) - 1.0) * (count / 2) ** 0.5
     # both are standard normal, so that 6 is passed once in a hundred million
-    fine = abs(mean) < 6 and abs(spread) < 6 and len(np.unique(draws)) == count
+    fine = abs(mean) < 6 and abs(spread) < 6 and len(set(draws.tolist())) == count
     words = f"{count:,} draws: mean {draws.mean():.3f}, standard deviation {draws.std():.3f}"
-    yield Finding("opendp noise", OK if fine else PROBLEM, words, "" if fine else REPORT_IT)
+    yield Finding("secret noise", OK if fine else PROBLEM, words, "" if fine else REPORT_IT)
 
 
 REPORT_IT = "Do not rely on this installation. Install relaydp with the versions in constraints.txt, and report this."

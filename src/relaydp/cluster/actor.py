@@ -28,6 +28,7 @@ from relaydp.cluster.parts import About, Part, Task, fingerprint, read_part
 from relaydp.cluster.walk import HUGE, Lost
 from relaydp.data import Records
 from relaydp.engine.plan import Plan
+from relaydp.engine.randomness import NOISE, key_for
 from relaydp.errors import InputError, PrivacyError, RelayError, choose, short
 from relaydp.graph import Graph
 from relaydp.problem import Problem, fused
@@ -168,7 +169,7 @@ def _noise(told: Seating, party: int) -> Draw | Keyed | None:
         return None
     if told.plan.algorithm.kind == "rounds":
         return Seeded(told.seed).row(party, told.graph.agents)
-    return Keyed(jax.random.split(jax.random.key(told.seed))[1])  # as engine.solve: walk, noise
+    return Keyed(key_for(told.seed, NOISE))
 
 
 def _fetch(reference: Any) -> Any:

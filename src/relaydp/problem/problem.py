@@ -250,7 +250,8 @@ class Problem:
             bound = math.sqrt(self.data.features)  # every feature lies in [0, 1]
         else:
             return None
-        return math.hypot(bound, 1.0) if self.intercept else bound
+        # not hypot, whose last digit is the library's own: what is agreed on is the same number on every machine
+        return math.sqrt(bound * bound + 1.0) if self.intercept else bound
 
     def gradient_bound(self) -> float | None:
         """c: what a record's gradient is clipped to; `clip=` if given, else the most that the bounds allow."""
