@@ -19,7 +19,7 @@ jax.monitoring.register_event_duration_secs_listener(_note)
 
 
 def _now():
-    """Processor seconds of this process and of those it has waited for; what XLA has compiled: seconds, and programs."""
+    """Processor seconds of this process and of those it has waited for; seconds and programs that XLA has compiled."""
     times = os.times()
     return (times.user + times.system + times.children_user + times.children_system, *compiled.values())
 
