@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export RELAYDP_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test test-all test-slow test-sklearn kill-test fuzz bench lint docs clean
+.PHONY: setup demo test test-all test-times test-slow test-sklearn kill-test fuzz bench lint docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # one .venv, written by one recipe at a time
 
@@ -42,6 +42,9 @@ demo: $(VENV)/.ready ## train a private model over 8 agents on embedded data, ab
 # worker takes them in order and steals from the other at the end.
 test: setup ## every law, the dear ones on some of their cases (minutes)
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
+
+test-times: setup ## the same, and where the time went
+	PYTHONPATH=tests $(BIN)/python -m pytest -q -n auto --dist worksteal -p times
 
 # In two halves: every program that XLA compiles takes mappings of memory, and Linux allows a process 65,530 of them.
 test-all: setup ## every case of every law, compiled as users have it (most of an hour on two cores)

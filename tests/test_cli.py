@@ -375,7 +375,6 @@ BAD = {
 }
 
 
-@pytest.mark.sample(15)
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_paragraph_and_exit_2(name, tmp_path, monkeypatch, visits):
     files, args, needles = BAD[name]

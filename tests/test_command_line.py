@@ -448,7 +448,6 @@ MISTAKES = {
 }
 
 
-@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_with_a_file_of_ones_own_says_which_flag_to_pass(name, tmp_path, monkeypatch):
     files, args, needles = MISTAKES[name]

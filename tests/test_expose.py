@@ -377,7 +377,6 @@ def test_the_table_names_every_run():
         assert text in done.stdout
 
 
-@pytest.mark.sample(12)
 @pytest.mark.parametrize(
     ("words", "text"),
     [

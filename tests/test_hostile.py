@@ -451,7 +451,9 @@ class Siege:
         begin, before = self.log.stat().st_size, self.journal()
 
         def refusals():
-            return [line["reason"] for line in lines(self.log, begin) if line["event"] == "refused"]
+            # connections that send slowly are open all the while, and are given up whenever their time is over
+            found = [line["reason"] for line in lines(self.log, begin) if line["event"] == "refused"]
+            return [reason for reason in found if reason != "too-slow"]
 
         try:
             with Peak(self.process.pid) as peak:
@@ -613,7 +615,6 @@ def logged(log, event, **fields):
 # -- the laws
 
 
-@pytest.mark.sample(46)
 @pytest.mark.parametrize(("phase", "name"), [(phase, name) for phase, cases in PHASES.items() for name in cases])
 def test_a_wrong_message_is_refused_for_what_it_is_and_changes_nothing(siege, phase, name):
     _, status, reason = PHASES[phase][name]

@@ -430,7 +430,6 @@ def test_verify_a_folder_or_its_file(folder):
     assert other["delta"] == 1e-6 and other["epsilon"] > 1 and other["holds"] is True
 
 
-@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", [*TAMPERED, *SEALED])
 def test_verify_catches_every_edit(folder, name):
     saved = planned().to_json()
