@@ -217,8 +217,8 @@ def draw_perturbation(count: int, dim: int) -> NDArray[np.float64]:
     """`count` vectors with density proportional to exp(-|e|): noise for `privacy.objective`, secret and kept nowhere.
 
     The length is Gamma(dim), the sum of `dim` exponential draws, -ln u of uniform u = 1/2^64 .. 1; the direction is
-    that of a Gaussian vector. Both are float64: the guarantee is about real numbers, and the length ends at 44.4 dim, beyond
-    which the chance is below dim 2^-64.
+    that of a Gaussian vector. Both are float64: the guarantee is about real numbers, and the length ends at 44.4 dim,
+    beyond which the chance is below dim 2^-64.
     """
     words = np.frombuffer(os.urandom(8 * count * dim), np.uint64).reshape(count, dim)
     length = -np.log((words.astype(np.float64) + 1.0) * 2.0**-64).sum(axis=1)
