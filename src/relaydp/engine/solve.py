@@ -20,7 +20,7 @@ from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan, r
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.randomness import Secret, choose_source
 from relaydp.engine.trace import TINY, make_trace
-from relaydp.errors import InputError, PrivacyError
+from relaydp.errors import InputError, PrivacyError, RelayError
 from relaydp.graph import Graph, Route
 from relaydp.privacy import SOUND, Budget
 from relaydp.privacy import secret as secret_noise
@@ -119,7 +119,7 @@ def solve(
     _check_memory(plan, problem.dim, transcript)
     with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
         outcome = run(problem, graph, plan, first, source, transcript, report)
-    best = None if found is None else found()
+    best = _best(found, isinstance(source, Secret))
     history = None
     if trace:
         most = None if isinstance(trace, bool | np.bool_) else int(trace)
@@ -279,6 +279,20 @@ def _find_reference(problem: Problem) -> Callable[[], Reference]:
     found = pool.submit(minimise, problem)
     pool.shutdown(wait=False)
     return found.result
+
+
+def _best(found: Callable[[], Reference] | None, secret: bool) -> Reference | None:
+    """The minimiser, where it was asked for.
+
+    That there is none (separable classes without a ridge) or that it is hard to find is a fact about the records. Of a
+    private run it is neither said nor a reason to lose the model, whose price is paid: it has no reference then.
+    """
+    try:
+        return None if found is None else found()
+    except RelayError:
+        if secret:
+            return None
+        raise
 
 
 def _check_trace(trace: object) -> None:

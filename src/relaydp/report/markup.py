@@ -128,6 +128,8 @@ def certificate_html(place: str, certificate: dict[str, Any], limits: Sequence[f
     threat, mechanism = certificate["threat_model"], certificate["mechanism"]
     stands = certificate["private"]
     seal = "A guarantee stands behind this run" if stands else "No guarantee stands behind this run"
+    if certificate["simulation"]:
+        seal = "Simulation: no promise"
     variant = f" ({mechanism['variant']})" if mechanism["variant"] else ""
     table = spending_table(certificate, limits)
     cut = ""
@@ -144,7 +146,7 @@ def certificate_html(place: str, certificate: dict[str, Any], limits: Sequence[f
     noise = [
         ("Mechanism", f"{mechanism['name'] or 'none'}{variant}"),
         ("Noise", mechanism["noise"]),
-        ("Its source", mechanism["source"] if mechanism["name"] else "none"),
+        ("Its source", mechanism["source"]),
         ("Account", certificate["account"] or "none"),
     ]
     return (
