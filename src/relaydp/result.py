@@ -20,8 +20,8 @@ keep/ holds what was measured on the records without noise, and what would confi
 
 A model or a transcript without a promise (a simulation's, or one without noise) is in keep/ too. A run whose steps were
 tuned to the records, which is any without a sound mechanism, has no publish/ at all. No fact is in both halves, and no
-file holds a record. `load_result(folder)` reads a folder back, or its publish/ alone; `rerun(folder)` repeats a run that
-has a seed to the same bits.
+file holds a record. `load_result(folder)` reads a folder back, or its publish/ alone; `rerun(folder)` repeats a run
+that has a seed to the same bits.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ README = {
     "without the records. keep/ may not: what is in it was measured on the records without noise, or confirms a guess "
     "at them.",
     "simulation": "This is a simulation: no promise. Its noise came from a seed, and whoever knows or guesses it can "
-    "take the noise off. publish/ says what was planned, and may leave the house. keep/, with the model, may not, unless "
-    "the records are public.",
+    "take the noise off. publish/ says what was planned, and may leave the house. keep/, with the model, may not, "
+    "unless the records are public.",
     "published": "No promise stands behind this run: its noise has no proof. Nothing here may leave the house, unless "
     "the records are public.",
     "open": "No promise stands behind this run: it had no noise. Nothing here may leave the house, unless the records "

@@ -163,12 +163,10 @@ def _run_kind(folder: Path, saved: dict[str, Any]) -> str | None:
     Of all that is said the least counts: one file that says "simulation" is enough.
     """
     run, asked = _beside(folder, "summary.json"), _beside(folder, "config.json").get("solve") or {}
-    said = {saved.get("run")}
+    said = {str(saved.get("run"))}
     if run.get("mechanism") == "published":
         said.add("published")
-    if (
-        run.get("simulation") or asked.get("seed") is not None
-    ):  # earlier versions drew from a seed, and called it private
+    if run.get("simulation") or asked.get("seed") is not None:  # earlier versions called noise from a seed private
         said.add("simulation")
     if "epsilon" in run and run["epsilon"] is not None:
         said.add("private")

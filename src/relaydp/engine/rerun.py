@@ -43,7 +43,7 @@ def rerun(
     elif saved.private:
         raise PrivacyError(
             f"{folder} is a private run, which cannot be repeated: its noise came from the operating system and was "
-            "kept nowhere. Pass a seed (seed=0, or --seed 0) to simulate the same plan, without a promise; or run it "
+            "kept nowhere. Pass seed=0, or any other, to simulate the same plan, without a promise; or run it "
             "anew, for another model that costs its epsilon again."
         )
     elif asked.get("seed") is None:
