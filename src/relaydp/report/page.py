@@ -168,10 +168,7 @@ def _no_promise(run: Run) -> str:
 def _covers(runs: list[Run]) -> list[str]:
     """Which numbers of the page no epsilon covers, and what follows from that."""
     if any(run.trace is not None for run in runs):
-        text = (
-            "Accuracy, objective, relative error and the plots of them are measured without noise; no epsilon covers "
-        )
-        text += "them."
+        text = "Accuracy, objective, relative error and their plots are measured without noise; no epsilon covers them."
         if any(run.result.private for run in runs):
             text += " Keep this page where the records are: relaydp report --public makes one without them."
         return [text]
