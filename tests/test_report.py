@@ -384,9 +384,13 @@ def test_a_comparison_comes_back_as_it_was(compared):
             assert np.array_equal(
                 getattr(again.traces[name], part.name), getattr(result.trace, part.name), equal_nan=True
             )
-        assert again.spent[name] == epsilon_spent(result)
+        assert epsilon_spent(result) is None  # it is a simulation
+        planned = again.spent[name]
+        assert planned == epsilon_spent(result, planned=True)
+        assert planned[0] == 0 and planned[-1] == pytest.approx(result.epsilon_planned)
     assert list(again.traces) == ["recal"]
     page = Reader(make_page(read_sources([folder])))
+    assert "are simulations: no promise" in page.text
     assert "1 could not run as asked" in page.text and "d-admm : mechanism='gradient' is not defined here" in page.text
 
 

@@ -111,6 +111,7 @@ PLF, MESSAGES, EPSILON = (
     Axis("messages", "messages (link uses)"),
     Axis("epsilon", "epsilon spent"),
 )
+PLANNED = Axis("epsilon", "epsilon planned")  # of simulations, which spend nothing
 
 
 def _history(trace: Trace, best: float | None, spent: Sequence[float] | None) -> dict[str, Values]:
@@ -296,10 +297,10 @@ def comparison_curves(label: str, found: SavedComparison) -> Chart | None:
         "comparison",
         f"How the algorithms got there ({label})",
         "One run of each, with the first seed.",
-        _having((PLF, MESSAGES, EPSILON), series),
+        _having((PLF, MESSAGES, PLANNED), series),
         _having((GAP, ERROR, ACCURACY), series),
         series,
-        notes=[f"No epsilon stands behind: {', '.join(left)}."] if left and private else [],
+        notes=[f"No epsilon could be planned for: {', '.join(left)}."] if left and private else [],
     )
 
 

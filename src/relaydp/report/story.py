@@ -180,6 +180,8 @@ def tell_comparison(found: SavedComparison) -> str:
         f"over {whole(about['records'])} records of {about['data']}, held by {whole(about['agents'])} agents on "
         f"the graph {about['graph']}, {budget}. Numbers are medians over {seeds} seed{'s' if seeds > 1 else ''}."
     )
+    if found.budget is not None:
+        text += " All of them are simulations: no promise. An epsilon is what a private run of the same plan costs."
     best = next((row for row in ran if row["excess"] is not None), None)
     if best is not None:
         text += f" The least excess objective, {number(best['excess'], 3)}, is that of {best['title']}"
