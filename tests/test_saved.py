@@ -362,3 +362,15 @@ def test_a_private_result_in_memory_names_no_seed(saved):
     text = json.dumps(result.certificate())
     assert "walk_seed" not in text and str(result.config["solve"]["walk_seed"]) not in text
     assert dataclasses.replace(result, secret=False).guarantee.startswith("simulation: no promise")
+
+
+def test_a_held_out_label_is_looked_at_before_the_run_and_never_quoted(monkeypatch):
+    """Accuracy cannot be measured on it: better said before a model is paid for and lost, and without its value."""
+    draw = np.random.default_rng(0)
+    X, y = draw.uniform(-1, 1, (30, 2)), np.sign(draw.normal(size=30))
+    data = rd.Records(X, y, test=rd.Records(X[:3], np.array([1.0, 47.25, -1.0])))
+    odd = rd.logistic(data, agents=2, l2=0.1, ranges=(-1.0, 1.0))
+    monkeypatch.setattr(sys.modules["relaydp.engine.solve"], "run", lambda *_: pytest.fail("it ran"))
+    with pytest.raises(InputError, match="nothing ran") as caught:
+        rd.solve(odd, rd.path(2), activations=2, budget=BUDGET, reference=False)
+    assert "47" not in str(caught.value)
