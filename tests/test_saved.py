@@ -125,7 +125,8 @@ def test_nothing_in_publish_depends_on_records_but_through_the_noise(algorithm, 
 
         monkeypatch.setattr(loop, "draw_gradient_noise", drawn)
         X, y = draw.uniform(-1, 1, (35, 11)), np.sign(draw.normal(size=35))  # sizes that no other test compiles for
-        data = rd.Records(X, y, test=rd.Records(X[:9], -y[:9]), name="visits")
+        others = rd.Records(draw.uniform(-1, 1, (999, 11)), np.sign(draw.normal(size=999)))
+        data = rd.Records(X, y, test=others, name="visits")
         problem = rd.logistic(data, agents=5, l2=1e-2, ranges=(-1.0, 1.0))
         folders.append(rd.solve(problem, rd.ring(5), algorithm, **OPTIONS, budget=BUDGET).save(tmp_path / str(k)))
     one, two = folders
@@ -135,6 +136,8 @@ def test_nothing_in_publish_depends_on_records_but_through_the_noise(algorithm, 
     # the test can see: what is kept differs, file by file
     for name in MEASURED:
         assert (one / "keep" / name).read_bytes() != (two / "keep" / name).read_bytes(), name
+    measured = [read(folder / "keep" / "summary.json") for folder in folders]
+    assert all(measured[0][name] != measured[1][name] for name in measured[0])
     jax.clear_caches()  # of steps that were compiled with a blind release
 
 
