@@ -227,7 +227,7 @@ def test_each_commented_key_of_the_example_is_known():
 
 def test_out_show_rerun(tmp_path):
     folder = tmp_path / "kept" / "first"
-    made = call("run", *SMALL, "--epsilon", "1", "--out", folder, "--json")
+    made = call("run", *SMALL, "--epsilon", "1", "--seed", "3", "--out", folder, "--json")
     assert made.exit_code == 0, made.output
     assert strict(call("show", folder, "--json").stdout) == strict(made.stdout)
     assert "saved in" in call("show", folder).stdout
@@ -238,13 +238,25 @@ def test_out_show_rerun(tmp_path):
     refused = call("run", *SMALL, "--out", folder)
     assert refused.exit_code == 2 and "--overwrite" in refused.stderr
     replaced = call("run", *SMALL, "--out", folder, "--overwrite", "--json")
-    assert replaced.exit_code == 0 and strict(call("show", folder, "--json").stdout)["epsilon"] is None
+    assert replaced.exit_code == 0 and strict(call("show", folder, "--json").stdout)["mechanism"] is None
+
+
+def test_a_private_run_is_shown_but_not_repeated(tmp_path):
+    made = call("run", *SMALL, "--epsilon", "1", "--out", tmp_path / "first", "--json")
+    assert made.exit_code == 0 and strict(made.stdout)["private"] is True, made.output
+    assert strict(call("show", tmp_path / "first", "--json").stdout) == strict(made.stdout)
+    assert strict(call("show", tmp_path / "first" / "publish", "--json").stdout)["accuracy"] is None
+    refused = call("rerun", tmp_path / "first")
+    assert refused.exit_code == 2 and "private run, which cannot be repeated" in refused.stderr
+    simulated = call("rerun", tmp_path / "first", "--seed", "1", "--json")
+    assert simulated.exit_code == 0 and strict(simulated.stdout)["simulation"] is True
+    assert "identical" not in strict(simulated.stdout)
 
 
 def test_rerun_with_data_that_moved(tmp_path, visits):
     folder = tmp_path / "result"
     words = ["--data", visits, "--agents", "ward", "--activations", "3", "--ranges", "0,100", "--epsilon", "1"]
-    made = call("run", *words, "--out", folder)
+    made = call("run", *words, "--seed", "0", "--out", folder)
     assert made.exit_code == 0, made.output
     moved = visits.rename(tmp_path / "moved.csv")
     lost = call("rerun", folder)

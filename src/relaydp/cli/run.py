@@ -27,6 +27,7 @@ from relaydp.cli.options import (
 )
 from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError, choose
+from relaydp.folders import RESULT, may_replace
 
 if TYPE_CHECKING:
     from relaydp.result import Result
@@ -262,15 +263,22 @@ def show(folder: Folder, json_: AsJson = False) -> None:
 def rerun(
     folder: Folder,
     data: Annotated[str | None, flag(DATA, "The data, if it has moved since.", "NAME|PATH")] = None,
+    seed: Annotated[
+        int | None, flag(RUN, "Simulate the plan with this seed: the one way to run a private one again.")
+    ] = None,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat a saved run and say whether it gives the same model, bit for bit. Nothing is written.
+    """Repeat a saved simulation and say whether it gives the same model, bit for bit. Nothing is written.
 
     \b
     relaydp rerun results/seven
+    relaydp rerun results/private --seed 0
 
-    Exit codes: 0 the same bits, 1 other bits (another machine or other versions, or the saved run was interrupted).
+    A private run cannot be repeated: its noise was kept nowhere. With --seed its plan is simulated, without a promise.
+
+    Exit codes: 0 the same bits (or another seed), 1 other bits (another machine or other versions, or the saved run was
+    interrupted).
     """
     check_saved_folder(folder)
     with step_bar(quiet or json_, "reading the data") as report:
@@ -278,7 +286,14 @@ def rerun(
         from relaydp.result import load_result, versions
 
         saved = load_result(folder)
-        again = engine.rerun(folder, data=data, progress=report.hops(f"{saved.algorithm} on {saved.graph}"))
+        hops = report.hops(f"{saved.algorithm} on {saved.graph}")
+        again = engine.rerun(folder, data=data, seed=seed, progress=hops)
+    if seed is not None and seed != saved.config["solve"].get("seed"):  # another run: there is nothing to compare
+        if json_:
+            print_json(again.summary())
+        elif not quiet:
+            print_result(again, folder, "plan of")
+        return
     same = saved.x.shape == again.x.shape and saved.x.tobytes() == again.x.tobytes()
     now = versions()
     changed = {
@@ -322,8 +337,7 @@ def check_out(folder: Path, overwrite: bool) -> None:
                 f"--out {folder} exists already; choose another folder, or pass --overwrite to replace it."
             )
         # Overwriting removes the folder: only what a run left there, or nothing, may go.
-        is_result = folder.is_dir() and (folder / "summary.json").is_file() and (folder / "model.npz").is_file()
-        if not is_result and not (folder.is_dir() and not any(folder.iterdir())):
+        if not may_replace(folder, RESULT):
             raise InputError(f"--out {folder} is not a result folder, so --overwrite leaves it alone; choose another.")
     parent = next((place for place in folder.absolute().parents if place.exists()), None)
     if parent is None or not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):

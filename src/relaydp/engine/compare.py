@@ -54,9 +54,9 @@ class Comparison:
         return {"budget": budget, "rows": self.rows}
 
     def saved(self) -> SavedComparison:
-        """What is kept of it: the table, and the history of each traced run with the epsilon it had spent."""
+        """What is kept of it: the table, and the history of each traced run with the epsilon planned up to there."""
         traces = {name: result.trace for name, result in self.results.items() if result.trace is not None}
-        spent = {name: epsilon_spent(self.results[name]) for name in traces}
+        spent = {name: epsilon_spent(self.results[name], planned=True) for name in traces}
         return SavedComparison(self.about, self.budget, self.best_value, self.rows, traces, spent, versions())
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Path:

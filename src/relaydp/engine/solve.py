@@ -20,7 +20,7 @@ from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan, r
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.randomness import Secret, choose_source
 from relaydp.engine.trace import TINY, make_trace
-from relaydp.errors import InputError, PrivacyError
+from relaydp.errors import InputError, PrivacyError, RelayError, short
 from relaydp.graph import Graph, Route
 from relaydp.privacy import SOUND, Budget
 from relaydp.privacy import secret as secret_noise
@@ -117,9 +117,11 @@ def solve(
         check_promise(plan)
     first = _start(problem, x0)
     _check_memory(plan, problem.dim, transcript)
+    if trace:
+        _check_held_out(problem)
     with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
         outcome = run(problem, graph, plan, first, source, transcript, report)
-    best = None if found is None else found()
+    best = _best(found, isinstance(source, Secret))
     history = None
     if trace:
         most = None if isinstance(trace, bool | np.bool_) else int(trace)
@@ -281,9 +283,37 @@ def _find_reference(problem: Problem) -> Callable[[], Reference]:
     return found.result
 
 
+def _best(found: Callable[[], Reference] | None, secret: bool) -> Reference | None:
+    """The minimiser, where it was asked for.
+
+    That there is none (separable classes without a ridge) or that it is hard to find is a fact about the records. Of a
+    private run it is neither said nor a reason to lose the model, whose price is paid: it has no reference then.
+    """
+    try:
+        return None if found is None else found()
+    except RelayError:
+        if secret:
+            return None
+        raise
+
+
 def _check_trace(trace: object) -> None:
     if not (isinstance(trace, bool | np.bool_) or (isinstance(trace, int | np.integer) and trace >= 2)):
         raise InputError(f"trace={trace!r}; needed True, False, or at how many points to measure the run, 2 or more.")
+
+
+def _check_held_out(problem: Problem) -> None:
+    """Refuse held-out labels that no accuracy can be measured on before the run, which would be paid for and lost."""
+    if problem.data.test is None or not problem.classifies:
+        return
+    try:
+        problem.encode_labels(problem.data.test.y)
+    except InputError:  # which quotes the label
+        known = short(np.asarray(problem.classes).tolist())
+        raise InputError(
+            f"a held-out record's label is none of the classes {known}, so that accuracy cannot be measured; nothing "
+            "ran. Correct the label, leave the record out, or pass trace=False."
+        ) from None
 
 
 def _start(problem: Problem, x0: Any) -> np.ndarray:
