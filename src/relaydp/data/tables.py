@@ -84,7 +84,11 @@ def to_records(
     groups: tuple[str, ...],
     drop: tuple[str, ...],
     ranges: Any,
+    typed: bool,
 ) -> Records:
+    """`typed`: the file declares its columns' types. Those of a text are found by looking at every row, so that one
+    record could make bytes of a column of "true" and "0": its features are numbers of eight bytes, whatever they are.
+    """
     names = table.column_names
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -106,7 +110,7 @@ def to_records(
         )
     columns = [_numbers(table.column(name), name) for name in features]
     # Filled column by column, so that a wide integer file is never held twice in a larger type.
-    X = np.empty((table.num_rows, len(features)), np.result_type(*columns))
+    X = np.empty((table.num_rows, len(features)), np.result_type(*columns, *(() if typed else (np.int64,))))
     for place, column in enumerate(columns):
         X[:, place] = column
     y = whole_labels(_values(table.column(label), label))
