@@ -79,8 +79,8 @@ def read_table(
         drop     columns left out
         ranges   public (low, high) of the features, scalars or one a feature; never taken from the file
 
-    Every other column is a feature and must be numeric, without gaps. Number types stay as in the file, if that declares
-    them (Parquet, NPZ): uint8 columns are stored and read as bytes.
+    Every other column is a feature and must be numeric, without gaps. Number types stay as in a file that declares them
+    (Parquet, NPZ).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +121,7 @@ def read_table(
         if kind in ("CSV", "TSV"):
             _check_text(path, kind)
         table = read_parquet(path) if kind == "Parquet" else read_delimited(path, "\t" if kind == "TSV" else ",")
-        return to_records(table, path, label, groups, drop, ranges, typed=kind == "Parquet")
+        return to_records(table, path, label, groups, drop, ranges)
 
 
 def nearest_file(path: Path, alike: float = 0.75) -> str:

@@ -84,11 +84,7 @@ def to_records(
     groups: tuple[str, ...],
     drop: tuple[str, ...],
     ranges: Any,
-    typed: bool,
 ) -> Records:
-    """`typed`: the file declares its columns' types. Those of a text are found by looking at every row, so that one
-    record could make bytes of a column of "true" and "0": its features are numbers of eight bytes, whatever they are.
-    """
     names = table.column_names
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -109,8 +105,11 @@ def to_records(
             f"{path.name} has no features left beside label {label!r}, groups and drop; needed one at least."
         )
     columns = [_numbers(table.column(name), name) for name in features]
+    # A text's types are found by looking at every row, where one record could make bytes of a column of "true" and "0":
+    # its features are numbers of eight bytes, all of which are computed with alike.
+    least = () if path.suffix.lower() == ".parquet" else (np.int64,)
     # Filled column by column, so that a wide integer file is never held twice in a larger type.
-    X = np.empty((table.num_rows, len(features)), np.result_type(*columns, *(() if typed else (np.int64,))))
+    X = np.empty((table.num_rows, len(features)), np.result_type(*columns, *least))
     for place, column in enumerate(columns):
         X[:, place] = column
     y = whole_labels(_values(table.column(label), label))
