@@ -10,7 +10,7 @@ below the unit, and two roundings of (2). Records are kept as X - 128, which has
 units want the index that is summed over to be the last. The 128 is given back to whole numbers, where nothing cancels.
 
 The row's largest entry is one record's, and with it the digits that all others keep. Where that must not be, the caller
-says what no entry exceeds.
+says what no entry exceeds, and digits count from there.
 
 Source: Ozaki, Ogita, Oishi and Rump 2012, Error-free transformations of matrix multiplication by using fast routines of
 matrix multiplication; on integer units Ootomo, Ozaki and Yokota 2024, DGEMM on integer matrix multiplication unit.
