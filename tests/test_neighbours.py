@@ -153,6 +153,21 @@ def test_a_custom_loss_and_several_classes_keep_to_their_sensitivity_too():
             assert np.linalg.norm(after - before, axis=1).max() <= sensitivity(CLIP, M, problem.dim)
 
 
+@pytest.mark.parametrize("way", ["one", "many", "plain"])
+def test_a_factor_too_small_to_be_exact_clips_to_nothing(way):
+    """c/norm below 1e-308 has few digits left, and would be up to twice what it should."""
+    clip, problem = 1e-15, rd.least_squares(rd.Records(np.ones((1, 1)), np.zeros(1)), [1], record_norm=1.0)
+    if way != "plain":
+        pytest.importorskip("numba")
+    xs = jnp.asarray(np.linspace(1e307, 1.7e308, 40)[:, None])
+    if way == "many":
+        found = fused.gradient(problem.silos, NOBODY, xs, jnp.asarray(clip))
+    else:
+        gradient = fused.gradient if way == "one" else Silos.plain_gradient
+        found = jnp.stack([gradient(problem.silos, NOBODY, x, jnp.asarray(clip)) for x in xs])
+    assert np.abs(found).max() <= clip * (1 + 1e-15)
+
+
 @pytest.mark.parametrize("path", ["panels", "products", "digits"])
 def test_what_a_record_adds_does_not_depend_on_those_beside_it(path):
     """Panels leave out features that are 0 in six records together: a point that is infinite there must not tell."""
