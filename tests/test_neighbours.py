@@ -15,7 +15,7 @@ from relaydp.privacy import mechanism
 from relaydp.privacy.mechanism import clip_factor
 from relaydp.privacy.sensitivity import sensitivity
 from relaydp.problem import digits, fused
-from relaydp.problem.bounds import SMALLEST, storage
+from relaydp.problem.bounds import SMALLEST, as_ranges, storage
 from relaydp.problem.silos import Silos
 
 M, CLIP, ROW = 64, 0.05, 7
@@ -284,7 +284,7 @@ def test_a_fraction_in_a_file_changes_no_program(tmp_path):
     ],
 )
 def test_the_declared_type_and_the_ranges_say_what_is_stored(dtype, ranges, stored):
-    bounds = None if ranges is None else tuple(np.full(2, float(end)) for end in ranges)
+    bounds = None if ranges is None else as_ranges(ranges, 2)
     assert storage(np.dtype(dtype), bounds)[0] == stored
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2 if dtype == "bool" else 128, (30, 2)).astype(dtype)
