@@ -110,7 +110,7 @@ def test_fused_plain_and_by_hand_agree(loss, stored, intercept, clip):
     problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)
     silos, x = problem.silos_for(5, clipped=True), draw_x(problem)
     assert silos.by_passes
-    assert (silos.X.dtype, silos.is_dense) == (STORED[stored][0], stored == "dense")
+    assert (silos.X.dtype, silos.is_dense) == (STORED[stored][0], STORED[stored][0] == "float64")
     for agent in range(len(SIZES)):
         found = fast(silos, agent, x, clip)
         assert_same(found, plain(silos, agent, x, clip))
@@ -476,18 +476,6 @@ def test_a_problem_can_do_without_kernels(monkeypatch):
 
 
 # ---------------------------------------------------------------- what is stored
-
-
-@pytest.mark.parametrize(
-    ("values", "dtype"),
-    [([0.0, 255.0], "uint8"), ([0.5, -3.0], "float32"), ([0.1, 1.0], "float64"), ([1e50], "float64")],
-)
-def test_records_take_the_smallest_dtype_that_holds_them_exactly(values, dtype):
-    X = np.resize(values, (6, 2))
-    problem = rd.least_squares(rd.Records(X, np.arange(6.0)), 2)
-    assert problem.silos.X.dtype == dtype
-    np.testing.assert_array_equal(np.asarray(problem.silos.X, np.float64), X)
-    np.testing.assert_array_equal(problem.working_silos.X, X)
 
 
 def test_one_run_reads_compact_records_and_makes_no_copy():

@@ -136,7 +136,7 @@ class Problem:
 
     @cached_property
     def silos(self) -> Silos:
-        """Every agent's records as one pytree of arrays, in the smallest dtype that holds them to the last bit."""
+        """Every agent's records as one pytree of arrays, in the dtype that their type and ranges call for."""
         order, sizes, _ = self.split
         return self._lay_out(self._scaled, self.encode_labels(self.data.y), order, sizes)
 
@@ -151,21 +151,17 @@ class Problem:
             return jnp.asarray(np.concatenate([ordered, blank]) if padding else ordered)
 
         norm = np.sqrt(scaled.norm**2 + 1.0) if self.intercept else scaled.norm
-        stored = _compact(scaled.X)
-        bare = not scaled.offset.any() and (scaled.scale == 1.0).all() and (scaled.shrink == 1.0).all()
         return Silos(
-            X=column(stored),
+            X=column(scaled.X),
             y=column(labels),
             shrink=column(scaled.shrink),
             norm=column(norm),
-            offset=jnp.asarray(scaled.offset),
             scale=jnp.asarray(scaled.scale),
             start=jnp.asarray(start, jnp.int32),
             size=jnp.asarray(sizes, jnp.int32),
             loss=self.loss,
             rows=rows,
             intercept=self.intercept,
-            is_dense=bool(bare and stored.dtype == np.float64),
         )
 
     @cached_property
@@ -177,11 +173,11 @@ class Problem:
 
     @property
     def _suits_an_accelerator(self) -> bool:
-        """Whether compact records are all on one scale from 0, as pixels are, and may be kept both ways round."""
-        silos, offset, scale = self.silos, self._scaled.offset, self._scaled.scale
+        """Whether compact records are all on one scale, as pixels are, and may be kept both ways round."""
+        silos, scale = self.silos, self._scaled.scale
         suits = silos.loss.name in fused.SLOPES and silos.X.dtype.itemsize < 8
         fits = self.agents * silos.rows <= 2 * silos.X.shape[0] and silos.X.size * 8 <= DENSE_BYTES
-        return suits and fits and not offset.any() and bool((scale == scale[0]).all())
+        return suits and fits and bool((scale == scale[0]).all())
 
     @cached_property
     def _turned_silos(self) -> Silos | None:
@@ -348,7 +344,7 @@ class Problem:
 
     def _features(self, data: Records) -> np.ndarray:
         scaled = scale_records(data.X, self.ranges, self.record_norm)
-        return (scaled.X.astype(np.float64) - scaled.offset) * scaled.scale * scaled.shrink[:, None]
+        return scaled.X.astype(np.float64) * scaled.scale * scaled.shrink[:, None]
 
     @property
     def held_out(self) -> Records:
@@ -432,17 +428,6 @@ class Problem:
             f"Problem({self.loss.name}, {self.data.name}, agents={self.agents}, "
             f"records={int(self.split.sizes.sum())}, dim={self.dim}, l2={self.l2}, r={self.regulariser.kind})"
         )
-
-
-def _compact(X: np.ndarray) -> np.ndarray:
-    """The same numbers in fewer bytes, where they are the same."""
-    if X.dtype == np.float64:
-        for dtype in (np.uint8, np.float32):
-            with np.errstate(invalid="ignore", over="ignore"):
-                # one record shows most misfits before all are converted
-                if all((part.astype(dtype) == part).all() for part in (X[:1], X)):
-                    return X.astype(dtype)
-    return X
 
 
 def _features_by_agent(silos: Silos) -> Iterator[np.ndarray]:
