@@ -69,7 +69,7 @@ _HOMES = {
     "Budget": "relaydp.privacy",
     "Graph": "relaydp.graph",
     "Ledger": "relaydp.privacy",
-    "PrivacyAccount": "relaydp.estimator",
+    "PrivacyAccount": "relaydp.privacy",
     "Problem": "relaydp.problem",
     "Records": "relaydp.data",
     "RelayLinearRegression": "relaydp.estimator",
@@ -185,7 +185,7 @@ if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds 
     from relaydp.auditing import audit
     from relaydp.data import Records, load_data
     from relaydp.engine import compare, plan, rerun, solve, solve_alone, sweep
-    from relaydp.estimator import PrivacyAccount, RelayLinearRegression, RelayLogisticRegression
+    from relaydp.estimator import RelayLinearRegression, RelayLogisticRegression
     from relaydp.graph import (
         Graph,
         complete,
@@ -202,7 +202,7 @@ if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds 
         torus,
         watts_strogatz,
     )
-    from relaydp.privacy import Budget, Ledger
+    from relaydp.privacy import Budget, Ledger, PrivacyAccount
     from relaydp.problem import (
         Problem,
         custom,

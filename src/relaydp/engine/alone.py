@@ -23,6 +23,7 @@ from relaydp.engine.door import open_door
 from relaydp.engine.plan import as_prior
 from relaydp.engine.randomness import ALONE, Simulated, choose_source, draw_gradient_noise, key_for
 from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale
+from relaydp.privacy.budget import check_records
 from relaydp.privacy.secret import check_promise, stretch
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Facts, Problem, Silos
@@ -75,6 +76,7 @@ def solve_alone(
     key = key_for(source.seed, ALONE) if isinstance(source, Simulated) else None
     draws = None
     if key is None and budget is not None:
+        check_records(budget, facts.sizes)
         check_promise(budget.epsilon, budget.delta, facts.dim, T)
         scales = scales * stretch(facts.dim, sensitivity / scales)
         draws = jnp.asarray(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from relaydp.algorithm import Directions
 from relaydp.engine.plan import Limits, Plan, make_plan
 from relaydp.engine.randomness import WALK, check_seed, key_for
@@ -26,7 +25,7 @@ def plan(
     ratio: float | None = None,
     limits: Limits = None,
     prior: Problem | Directions | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     start: int = 0,
 ) -> Plan:
     """Choose the number of activations, the noise of each and the steps, and predict what comes of it.
@@ -50,6 +49,7 @@ def plan(
     """
     if not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
+    seed = 0 if seed is None else seed  # a plan needs a walk to lay out, and no noise
     check_seed(seed)
     walk_key = key_for(seed, WALK)
     return make_plan(

@@ -1,4 +1,4 @@
-"""rerun: repeat a saved run, to the same bits on the same machine."""
+"""rerun: repeat a saved simulation, or a run without privacy, to the same bits on the same machine."""
 
 from __future__ import annotations
 
@@ -24,12 +24,20 @@ def rerun(
     problem: Problem | None = None,
     progress: Any = None,
 ) -> Result:
-    """Run a saved result again from its own configuration.
+    """Run a saved result again from its own configuration: a simulation, or a run without privacy.
+
+    The noise of a private run was kept nowhere, so that it cannot be repeated, and is refused.
 
     The data is found as it was then; pass `data` (records, a name or a path) if it was made in memory or has moved, or
     the whole `problem` if it has a custom loss or regulariser. Data with another checksum is refused.
     """
     saved = load_result(folder)
+    if saved.private:
+        raise InputError(
+            f"the run in {folder} was private: its noise was drawn from the operating system and kept nowhere, so that "
+            "nobody can repeat it. Needed a simulation or a run without privacy. A new private run costs its epsilon "
+            "once more; `relaydp ledger verify` checks what this one cost."
+        )
     config = saved.config
     if problem is None:
         problem = build_again(config["problem"], find_records(config["problem"], data))

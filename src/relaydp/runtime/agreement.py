@@ -21,6 +21,7 @@ from relaydp.engine.planner import plan as make_plan
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Rounds
 from relaydp.privacy import Budget, Ledger, Verification, gaussian_rho, verify
+from relaydp.privacy.budget import check_records
 from relaydp.privacy.ledger import TOLERANCE
 from relaydp.problem import Facts
 from relaydp.runtime.charter import Agreed, Consortium, facts_of
@@ -80,7 +81,8 @@ def plan_of(consortium: Consortium) -> Plan:
     """The plan that the agreed numbers make, with every release charged to a ledger.
 
     Refuses steps that the algorithm's theory forbids, sensitivities other than 2 clip / m_i, numbers that do not fit
-    the parties, and noise that is too little for (epsilon, delta). Every party calls this before it touches a record.
+    the parties, a delta of 1/m or more for a party with m records, and noise that is too little for (epsilon, delta).
+    Every party calls this before it touches a record.
     """
     agreed, facts = consortium.plan, facts_of(consortium)
     if agreed is None:
@@ -126,6 +128,7 @@ def plan_of(consortium: Consortium) -> Plan:
         outlook=None,
         prior=None,
     )
+    check_records(budget, facts.sizes)
     _check_promise(consortium, plan)
     return plan
 
