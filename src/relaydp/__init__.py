@@ -15,9 +15,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 # Convex problems to 1e-12, and noise with enough bits to hide a value: float64 throughout.
-os.environ["JAX_ENABLE_X64"] = "1"
+# And one way to draw from a key, whatever the environment says: a simulation's seed is all that it depends on.
+os.environ["JAX_ENABLE_X64"] = os.environ["JAX_THREEFRY_PARTITIONABLE"] = "1"
 if "jax" in sys.modules:
-    sys.modules["jax"].config.update("jax_enable_x64", True)
+    for _name in ("jax_enable_x64", "jax_threefry_partitionable"):
+        sys.modules["jax"].config.update(_name, True)
 
 
 def _keep_compiled() -> None:

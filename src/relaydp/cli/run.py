@@ -183,8 +183,8 @@ def run(
         int | None,
         flag(
             RUN,
-            "Makes the run a simulation without a promise: the same seed, the same result. Default: none, and secret "
-            "noise.",
+            "Of walk and noise: makes the run a simulation without a promise, the same again for the same seed. "
+            "Default: none, and secret noise.",
         ),
     ] = None,
     on: Annotated[str, flag(CLUSTER, "local (this process) or ray (a cluster); default local.", "PLACE")] = "local",
