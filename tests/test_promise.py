@@ -99,7 +99,7 @@ def first_messages(**options):
         for epsilon in (0.5, 1.0)
     ]
     scales = [result.plan["noise_scales"][0][0] for result in noisy]
-    return [run.transcript.x[0] for run in (bare, *noisy)], scales
+    return [run.transcript.u[0] for run in (bare, *noisy)], scales
 
 
 def miss(**options) -> float:
