@@ -106,18 +106,7 @@ def simulate(problem: dict[str, Any], records: Any, graph: rd.Graph, how: apart.
 def assert_same(got: rd.Result, wanted: rd.Result) -> None:
     assert got.x.tobytes() == wanted.x.tobytes()
     assert got.ledger == wanted.ledger
-    for name in (
-        "status",
-        "message",
-        "hops",
-        "plf",
-        "messages",
-        "vectors",
-        "epsilon_planned",
-        "private",
-        "plan",
-        "walk",
-    ):
+    for name in "status message hops plf messages vectors epsilon_planned private plan walk".split():
         assert getattr(got, name) == getattr(wanted, name), name
 
 

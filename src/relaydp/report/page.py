@@ -253,7 +253,7 @@ def _settings(run: Run) -> list[tuple[str, str]]:
         ),
         ("activations", f"{result.activations:,}{'' if asked['activations'] else ', chosen from public facts'}"),
         ("steps", asked["steps"] if isinstance(asked["steps"], str) else json.dumps(asked["steps"])[:200]),
-        ("seed", str(asked["seed"])),
+        ("seed", str(asked["seed"]) if "seed" in asked else "none: the noise was secret"),
         ("seconds", f"{result.seconds:.2f}"),
         ("versions", markup.versions_text(result.versions)),
     ]

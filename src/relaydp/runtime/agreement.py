@@ -88,6 +88,8 @@ def plan_of(consortium: Consortium) -> Plan:
     if agreed is None:
         raise InputError(f"{consortium.name} has no plan yet; needed one. Run `relaydp consortium plan` on its file.")
     method = find_algorithm(consortium.algorithm)
+    budget = Budget(consortium.epsilon, consortium.delta)
+    check_records(budget, facts.sizes)
     _check_numbers(consortium, agreed, facts)
     path = consortium.walk if method.kind == "relay" else "all"
     # With steps by name and no noise to plan for, nothing is simulated: they are checked and made arrays. Absurd ones
@@ -108,7 +110,6 @@ def plan_of(consortium: Consortium) -> Plan:
     )
     if isinstance(way, Rounds) and not way.acts.all():
         raise InputError(f"{method.name} lets parties skip rounds with these steps; between parties all act in each.")
-    budget = Budget(consortium.epsilon, consortium.delta)
     plan = Plan(
         algorithm=method,
         mechanism="gradient",
@@ -128,7 +129,6 @@ def plan_of(consortium: Consortium) -> Plan:
         outlook=None,
         prior=None,
     )
-    check_records(budget, facts.sizes)
     _check_promise(consortium, plan)
     return plan
 
