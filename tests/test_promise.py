@@ -130,8 +130,10 @@ def test_no_two_purposes_share_a_key():
 
 
 def test_solve_alone_draws_anew_as_well():
-    one, two = (rd.solve_alone(problem(), BUDGET, activations=3).x for _ in range(2))
-    assert one.tobytes() != two.tobytes()
+    one, two = (rd.solve_alone(problem(), BUDGET, activations=3) for _ in range(2))
+    assert one.x.tobytes() != two.x.tobytes() and one.private and one.epsilon == pytest.approx(1.0)
+    seeded = rd.solve_alone(problem(), BUDGET, activations=3, seed=0)
+    assert not seeded.private and math.isinf(seeded.epsilon) and seeded.epsilon_planned == pytest.approx(1.0)
 
 
 # ---------------------------------------------------------------- 4: a pickled estimator

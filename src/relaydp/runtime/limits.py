@@ -29,7 +29,7 @@ def check_limit(
     if not DELTA_FLOOR <= max_delta < 1.0 / max(2, records):
         raise PrivacyError(
             f"max_delta={max_delta!r} arrived for {records} records; needed a number from {DELTA_FLOOR:g} to less than "
-            f"1/{max(2, records)}: what hands out one record whole, picked at random, keeps a larger one. Pass a "
+            f"1/{max(2, records)}: whoever hands out one record whole, picked at random, promises as much. Pass a "
             "smaller --max-delta."
         )
     earlier = {name: rho for name, rho in promised(home).items() if name != journal_folder(home, identity).name}
