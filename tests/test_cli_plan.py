@@ -274,6 +274,7 @@ def test_a_plan_without_a_prediction_is_drawn_all_the_same(tmp_path, monkeypatch
 # -- what is refused
 
 BAD = {
+    "delta of 1/m": ([*SMALL, "--epsilon", 1, "--delta", 0.01], ["records", "--allow-large-delta"]),
     "no epsilon": (UNSEEN, ["epsilon", "--epsilon"]),
     "sizes and data": ([*UNSEEN, "--epsilon", 1, "--data", "digits"], ["--data", "--sizes"]),
     "sizes and agents": ([*UNSEEN, "--epsilon", 1, "--agents", 3], ["--agents", "--sizes"]),

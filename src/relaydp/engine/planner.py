@@ -10,6 +10,7 @@ from relaydp.engine.randomness import WALK, check_seed, key_for
 from relaydp.errors import PrivacyError
 from relaydp.graph import Graph
 from relaydp.privacy import Budget
+from relaydp.privacy.budget import check_records
 from relaydp.problem import Facts, Problem
 
 
@@ -49,6 +50,7 @@ def plan(
     """
     if not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
+    check_records(budget, problem.sizes if isinstance(problem, Facts) else problem.split.sizes)  # as a private run will
     seed = 0 if seed is None else seed  # a plan needs a walk to lay out, and no noise
     check_seed(seed)
     walk_key = key_for(seed, WALK)
