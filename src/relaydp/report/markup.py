@@ -84,7 +84,11 @@ def table_html(table: Table) -> str:
             tag = 'th scope="row"' if place == 0 else "td"
             kind = "number" if column.form else "words"
             # an epsilon that is not there is not unknown: nothing is promised
-            text = "none" if value is None and column.key == "epsilon" else escape(cell(value, column.form))
+            text = (
+                "none"
+                if value is None and column.key in ("epsilon", "epsilon_planned")
+                else escape(cell(value, column.form))
+            )
             cells.append(f'<{tag} class="{kind}" data-value="{raw}">{text}</{"th" if place == 0 else "td"}>')
         body.append(f"<tr>{''.join(cells)}</tr>")
     return (
@@ -169,7 +173,7 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
         Column("excess", "Excess objective", ".2e"),
         Column("relative_error", "Relative error", ".2e"),
         Column("accuracy", "Accuracy", ".4f"),
-        Column("epsilon", "Epsilon", ".4g"),
+        Column("epsilon_planned", "Epsilon planned", ".4g"),
         Column("plf", "PLF", ",d"),
         Column("messages", "Messages", ",d"),
         Column("vectors", "Vectors", ",d"),
