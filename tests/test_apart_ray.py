@@ -110,7 +110,7 @@ def test_an_actor_and_a_raylet_die_and_the_model_is_the_simulators(cluster, part
             nodes["two"] = cluster.add_node(**NODE, num_cpus=1, resources={"two": 100})
     assert len(killed) == 2 and wanted.status == got.status == "finished"
     assert len(got.ledger) == 192 and same(got, wanted)
-    assert got.epsilon == wanted.epsilon <= BUDGET.epsilon * (1 + 1e-9)
+    assert got.epsilon_planned == wanted.epsilon_planned <= BUDGET.epsilon * (1 + 1e-9) and got.simulation
 
 
 def test_rounds_over_files_and_objects_placed_by_hand(cluster, parts):
@@ -132,7 +132,7 @@ def test_rounds_over_files_and_objects_placed_by_hand(cluster, parts):
 
 def test_a_run_that_fits_one_node_is_one_task_with_the_same_result(cluster, parts):
     _, whole = parts
-    how = {"budget": BUDGET, "walk": "cyclic", "activations": 6, "steps": STEPS}
+    how = {"budget": BUDGET, "walk": "cyclic", "activations": 6, "steps": STEPS, "seed": 0}
     wanted, got = rd.solve(whole, rd.ring(AGENTS), **how), solve_on_ray(whole, rd.ring(AGENTS), **how)
     assert same(got, wanted) and got.config == wanted.config and got.guarantee == wanted.guarantee
     assert got.trace.objective.tobytes() == wanted.trace.objective.tobytes()
@@ -182,7 +182,7 @@ def test_the_command_runs_apart_or_in_one_task_as_the_data_is(cluster, tmp_path)
     for name, rows in (("a", slice(0, 30)), ("b", slice(30, 60)), ("whole", slice(0, 60))):
         lines = [f"{a},{b},{label}" for (a, b), label in zip(X[rows].tolist(), y[rows].tolist(), strict=True)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["age,dose,ill", *lines]) + "\n")
-    common = "--label ill --ranges 0,1 --graph path --walk tour --epsilon 2 --activations 6".split()
+    common = "--label ill --ranges 0,1 --graph path --walk tour --epsilon 2 --activations 6 --seed 0".split()
     names = "--columns age,dose --classes 0,1".split()
     ways = {
         "local": ["--data", str(tmp_path / "whole.csv"), "--agents", "30,30"],
@@ -195,5 +195,7 @@ def test_the_command_runs_apart_or_in_one_task_as_the_data_is(cluster, tmp_path)
         assert done.exit_code == 0, done.output
         models[way] = rd.load_result(tmp_path / way).x.tobytes()
     assert len(set(models.values())) == 1
+    bare = CliRunner().invoke(app, ["run", *common[:-2], *ways["apart"]])
+    assert bare.exit_code == 2 and "--seed" in bare.output and "consortium" in bare.output
     lost = CliRunner().invoke(app, ["run", *common, *ways["local"], *names])
     assert lost.exit_code == 2 and "--on ray" in lost.output

@@ -158,7 +158,9 @@ def test_flags_put_limits_over_the_files_agent_by_agent(tmp_path):
 
 def test_a_run_with_limits_and_prior_can_be_repeated(tmp_path):
     folder = tmp_path / "kept"
-    made = call("run", *SMALL, "--epsilon", 1, "--limit", "0=0.5", "--prior", "breast-cancer", "--out", folder)
+    made = call(
+        "run", *SMALL, "--epsilon", 1, "--limit", "0=0.5", "--prior", "breast-cancer", "--seed", 0, "--out", folder
+    )
     assert made.exit_code == 0, made.output
     result = rd.load_result(folder)
     assert result.ledger.epsilon_of(0, 1e-5) == pytest.approx(0.5, abs=1e-6)
@@ -273,6 +275,7 @@ def test_a_plan_without_a_prediction_is_drawn_all_the_same(tmp_path, monkeypatch
 # -- what is refused
 
 BAD = {
+    "delta of 1/m": ([*SMALL, "--epsilon", 1, "--delta", 0.01], ["records", "--allow-large-delta"]),
     "no epsilon": (UNSEEN, ["epsilon", "--epsilon"]),
     "sizes and data": ([*UNSEEN, "--epsilon", 1, "--data", "digits"], ["--data", "--sizes"]),
     "sizes and agents": ([*UNSEEN, "--epsilon", 1, "--agents", 3], ["--agents", "--sizes"]),

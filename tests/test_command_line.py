@@ -118,6 +118,8 @@ DOES = {
     "doctor": {JSON, QUIET},
     "run": {JSON, OUT, SEED, QUIET},
     "plan": {JSON, SEED, QUIET},
+    "account new": {JSON, OUT},
+    "account show": {JSON},
     "compare": {JSON, OUT, SEED, QUIET},
     "sweep": {JSON, OUT, SEED, QUIET},
     "report": {JSON, OUT, QUIET},
@@ -162,6 +164,8 @@ WITHOUT = {
     ("consortium new", SEED): "called --walk-seed, for it is part of what parties agree on, and public",
     ("consortium demo", SEED): DEVELOPMENT,
     ("consortium demo", "--overwrite"): "holds keys and journals, which nothing replaces",
+    ("account new", OUT): "the file is its argument",
+    ("account new", "--overwrite"): "what was spent is never forgotten",
     ("agent keygen", OUT): "the folder is its argument",
     ("agent keygen", "--overwrite"): "a key is never replaced",
     ("agent export", "--overwrite"): "a handover is never replaced",
@@ -193,7 +197,8 @@ def test_a_shared_flag_has_one_text(flag):
     assert all(("-q" in param.opts) == (flag == QUIET) for param in having)
 
 
-def test_a_seed_says_what_it_is_the_seed_of_and_is_0_by_default():
+def test_a_seed_says_what_it_is_the_seed_of_and_that_it_takes_the_promise():
+    assert "a simulation without a promise" in flags(LEAVES["run"])[SEED].help
     having = [flags(command)[SEED] for command in LEAVES.values() if SEED in flags(command)]
     assert len(having) >= 5
     assert all(param.help.startswith("Of ") and param.default in (0, None) for param in having)
@@ -201,9 +206,9 @@ def test_a_seed_says_what_it_is_the_seed_of_and_is_0_by_default():
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """One saved run, and what `run --json` printed about it."""
+    """One saved simulation, and what `run --json` printed about it."""
     folder = tmp_path_factory.mktemp("kept") / "first"
-    done = call("run", *SMALL, "--out", folder, "--json")
+    done = call("run", *SMALL, "--seed", 0, "--out", folder, "--json")
     assert done.exit_code == 0 and done.stderr == "", done.output
     return folder, strict(done.stdout)
 

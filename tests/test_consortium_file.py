@@ -605,6 +605,21 @@ def doctored(planned, **changes):
     return replace(planned, plan=replace(planned.plan, **changes))
 
 
+@pytest.mark.parametrize("delta", [1 / max(SIZES), 0.3, 0.9])
+def test_a_plan_at_a_delta_of_1_over_m_is_refused_by_everybody(planned, delta):
+    with pytest.raises(PrivacyError, match=f"an agent with {max(SIZES)} records|can promise 1e-30 to 0.5"):
+        plan_of(replace(planned, delta=delta))
+
+
+def test_a_partys_limit_has_a_delta_of_its_own_by_default(planned):
+    from inspect import signature
+
+    from relaydp.cli.agent import serve
+    from relaydp.runtime.brief import Settings
+
+    assert signature(serve).parameters["max_delta"].default == Settings.max_delta == 1e-5
+
+
 def test_a_plan_with_too_little_noise_is_refused(planned):
     plan = planned.plan
     quieter = plan.scales.copy()

@@ -140,7 +140,7 @@ def test_a_sweep_is_its_runs(cancer, walk):
         one = rd.solve(cancer, rd.ring(6), budget=runs.budget[k], seed=int(runs.seed[k]), walk=walk)
         assert np.allclose(one.x, runs.x[k], rtol=1e-9, atol=1e-12)
         assert one.plf == runs.plf[k] and one.messages == runs.messages[k]
-        assert one.epsilon_planned == runs.epsilon[k] and np.isclose(one.accuracy, runs.accuracy[k])
+        assert one.epsilon_planned == runs.epsilon_planned[k] and np.isclose(one.accuracy, runs.accuracy[k])
     assert len(runs.medians()) == 2
 
 
@@ -344,7 +344,7 @@ def test_mnist_at_epsilon_one_half():
     for walk in size(("cyclic", "random"), ("cyclic",)):
         runs = rd.sweep(problem, rd.ring(8), seeds=range(16), budgets=[budget], walk=walk, reference=False)
         assert np.median(runs.accuracy) >= 0.99
-        assert (runs.epsilon <= 0.5).all()
+        assert (runs.epsilon_planned <= 0.5).all()
 
 
 @pytest.mark.sample(1)

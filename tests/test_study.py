@@ -168,6 +168,7 @@ def test_blocks_share_the_seeds_out_evenly(seeds, block):
             '[study]\nwalks = ["tour"]\n[run]\nwalk = "cyclic"',
             "line 4: run.walk is fixed here and varied by study.walks",
         ),
+        ('[run]\naccount = "a"', "line 2: the runs of a study are simulations"),
         ("[run]\nseed = 3", "line 2: a study has many; put seeds = ... in [study]"),
         ('[study]\ngraphs = ["ring"]\n[graph]\nfile = "a.txt"', "graph.file is fixed"),
         ("[study]\nbudgets = [{ epsilon = 1.0, delta = 1e-6 }]\n[run]\ndelta = 1e-5", "leave one out"),
@@ -205,18 +206,18 @@ def test_a_task_gives_what_sweep_gives_bit_for_bit_and_solve_to_rounding(small, 
     problem, graph = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2), rd.ring(4)
     options = {"walk": "cyclic", "activations": 5}
     runs = rd.sweep(problem, graph, task.seeds, [rd.Budget(4.0, 1e-5)], progress=False, **options)
-    for name in ("epsilon", "rho", "plf", "messages", "objective", "excess", "relative_error", "accuracy"):
+    for name in ("epsilon_planned", "rho", "plf", "messages", "objective", "excess", "relative_error", "accuracy"):
         assert rows[name] == getattr(runs, name).tolist(), name
     for k, seed in enumerate(task.seeds):
         alone = rd.solve(problem, graph, budget=rd.Budget(4.0, 1e-5), seed=seed, progress=False, **options)
         np.testing.assert_allclose(runs.x[k], alone.x, rtol=0, atol=1e-13)
-        assert rows["epsilon"][k] == alone.epsilon and rows["messages"][k] == alone.messages
+        assert rows["epsilon_planned"][k] == alone.epsilon_planned and rows["messages"][k] == alone.messages
 
 
 def test_a_run_without_privacy_claims_no_epsilon(here):
     rows = here[2]
     assert rows["status"] == ["finished"] * 2
-    assert rows["epsilon"] == rows["rho"] == rows["delta"] == [None] * 2
+    assert rows["epsilon_planned"] == rows["rho"] == rows["delta"] == [None] * 2
 
 
 def test_shards_give_the_same_numbers_on_any_number_of_devices(small, here):
@@ -227,7 +228,7 @@ def test_shards_give_the_same_numbers_on_any_number_of_devices(small, here):
     found = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(task), env=environment, capture_output=True)
     there, mine = json.loads(found.stdout), run_task(task)
     assert mine["status"] == ["finished"] * 4
-    for name in ("seed", "status", "objective", "accuracy", "model_sha256", "epsilon", "messages"):
+    for name in ("seed", "status", "objective", "accuracy", "model_sha256", "epsilon_planned", "messages"):
         assert there[name] == mine[name], name
     # each shard is the batch that it would be by itself
     assert mine["model_sha256"] == here[0]["model_sha256"] + here[1]["model_sha256"]
@@ -384,7 +385,18 @@ def test_resume_refuses_files_and_losses_that_have_changed(tmp_path):
 def test_processes_give_the_numbers_of_this_process(small, here, table):
     parts = [make_part(small, task, rows) for task, rows in zip(tasks_of(small), here, strict=True)]
     assert table.num_rows == small.runs
-    exact = ["task", "seed", "status", "objective", "accuracy", "epsilon", "rho", "plf", "messages", "model_sha256"]
+    exact = [
+        "task",
+        "seed",
+        "status",
+        "objective",
+        "accuracy",
+        "epsilon_planned",
+        "rho",
+        "plf",
+        "messages",
+        "model_sha256",
+    ]
     for name in exact:
         assert table[name].to_pylist() == [value for part in parts for value in part[name].to_pylist()], name
     # x* is found by a threaded solver, so what is measured against it agrees to rounding

@@ -30,7 +30,9 @@ from relaydp.errors import InputError, choose
 from relaydp.folders import RESULT, may_replace
 
 if TYPE_CHECKING:
+    from relaydp.privacy import PrivacyAccount
     from relaydp.result import Result
+    from relaydp.settings.config import RunSection
 
 DIVERGED, INTERRUPTED = 3, 130  # exit codes
 CLUSTER, PLACES = "Cluster", ("local", "ray")
@@ -110,7 +112,22 @@ def run(
         float | None,
         flag(PRIVACY, "How much may leak about any record, over the whole run; without it there is no privacy."),
     ] = None,
-    delta: Annotated[float | None, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
+    delta: Annotated[
+        float | None,
+        flag(PRIVACY, "The chance that the promise fails; below 1/m for agents with m records. Default 1e-5."),
+    ] = None,
+    allow_large_delta: Annotated[
+        bool | None, flag(PRIVACY, "Promise a delta of 1/m or more all the same.", None, "--allow-large-delta")
+    ] = None,
+    account: Annotated[
+        str | None,
+        flag(
+            PRIVACY,
+            "Charge the run to this account, or refuse it: see `relaydp account --help`. All runs on the same records "
+            "share one.",
+            "FILE",
+        ),
+    ] = None,
     mechanism: Annotated[
         str | None,
         flag(
@@ -163,7 +180,14 @@ def run(
             complete=among(choices.STEPS),
         ),
     ] = None,
-    seed: Annotated[int | None, flag(RUN, "Of the walk and the noise; default 0.")] = None,
+    seed: Annotated[
+        int | None,
+        flag(
+            RUN,
+            "Of walk and noise: makes the run a simulation without a promise, the same again for the same seed. "
+            "Default: none, and secret noise.",
+        ),
+    ] = None,
     on: Annotated[str, flag(CLUSTER, "local (this process) or ray (a cluster); default local.", "PLACE")] = "local",
     address: Annotated[
         str | None,
@@ -188,9 +212,12 @@ def run(
 
     \b
     relaydp run --epsilon 1
-    relaydp run --data visits.csv --agents hospital --ranges 0,1 --epsilon 0.5
+    relaydp run --data visits.csv --agents hospital --ranges 0,1 --epsilon 0.5 --account visits.account
     relaydp run examples/run.toml --seed 7 --out results/seven
-    relaydp run --on ray --data 'parts/*.csv' --columns age,dose --label ill --classes 0,1 --ranges 0,1 --epsilon 1
+    relaydp run --on ray --data 'parts/*.csv' --columns age,dose --label ill --classes 0,1 --ranges 0,1
+
+    With --epsilon a run is private: its noise is secret, kept nowhere, and other in every run. With --seed it is a
+    simulation, which can be repeated and promises nothing.
 
     \b
     Exit codes:
@@ -216,6 +243,11 @@ def run(
             raise InputError(f"{name} arrived for a run in one piece; it needs --on ray and --data 'PATTERN'.")
     if address is not None and on != "ray":
         raise InputError(f"--address {address} arrived with --on local; add --on ray.")
+    if on == "ray":
+        from relaydp.cluster.apart import check_seeded
+
+        check_seeded(settings.run.epsilon is not None, settings.run.seed)
+    charged = open_account(settings.run)
     with step_bar(quiet or json_, "reading the data") as report:
         if apart:
             from relaydp.cluster.apart import solve_apart
@@ -239,9 +271,9 @@ def run(
                 from relaydp.engine import solve
 
                 hops = report.hops(f"{asked['algorithm']} on {network.name}")
-                result = solve(problem, network, **asked, progress=hops)
+                result = solve(problem, network, **asked, account=charged, progress=hops)
     saved = None if out is None else result.save(out, overwrite=overwrite)
-    finish(result, saved, json_, quiet)
+    finish(result, saved, json_, quiet, charged)
 
 
 def show(folder: Folder, json_: AsJson = False) -> None:
@@ -344,19 +376,37 @@ def check_out(folder: Path, overwrite: bool) -> None:
         raise InputError(f"--out {folder} cannot be made: {parent} is no folder we may write to. Choose another.")
 
 
-def finish(result: Result, saved: Path | None, json_: bool, quiet: bool) -> None:
+def open_account(run: RunSection) -> PrivacyAccount | None:
+    """The account that the run is charged to, or None; refused for a run that has nothing to charge."""
+    if run.account is None:
+        return None
+    if run.seed is not None:
+        raise InputError(
+            f"account={run.account} arrived with seed={run.seed}: a simulation promises nothing, and nothing is "
+            "charged for it. Leave the seed out for a private run, or the account."
+        )
+    from relaydp.privacy import PrivacyAccount
+
+    return PrivacyAccount.open(run.account, allow_large_delta=run.allow_large_delta)
+
+
+def finish(result: Result, saved: Path | None, json_: bool, quiet: bool, account: PrivacyAccount | None = None) -> None:
     """Print the result, and turn its status into the exit code."""
     if json_:
-        print_json(result.summary())
+        from relaydp.cli.account import facts_of
+
+        print_json({**result.summary(), **({} if account is None else {"account": facts_of(account)})})
     elif not quiet:
-        print_result(result, saved)
+        print_result(result, saved, account=account)
     if result.status == "finished":
         return
     typer.echo(f"{result.status}: {result.message}", err=True)
     raise typer.Exit(DIVERGED if result.status == "diverged" else INTERRUPTED)
 
 
-def print_result(result: Result, folder: Path | None, where: str = "saved in") -> None:
+def print_result(
+    result: Result, folder: Path | None, where: str = "saved in", account: PrivacyAccount | None = None
+) -> None:
     """A short table: what ran, what it found, what it cost."""
     from rich.console import Console
     from rich.table import Table
@@ -367,6 +417,10 @@ def print_result(result: Result, folder: Path | None, where: str = "saved in") -
     table.add_column()
     for name, value in _rows(result):
         table.add_row(name, Text(value))
+    if account is not None:
+        from relaydp.cli.account import sentence_of
+
+        table.add_row("account", Text(sentence_of(account)))
     if folder is not None:
         table.add_row(where, Text(str(folder)))
     Console(highlight=False).print(table)

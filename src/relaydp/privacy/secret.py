@@ -70,11 +70,12 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike, NDArray
 
 from relaydp.errors import InputError, PrivacyError
+from relaydp.privacy.budget import DELTA_FLOOR as DELTA_FLOOR  # the smallest delta that (8) admits
+from relaydp.privacy.budget import check_floor
 
 K = 40  # noise has a scale of 2^K steps: fine enough for (2) and (6), and 2^22 scales fit in 2^62 steps
 EDGE = 2.0**62  # steps: larger values are cut off to it. Noise is smaller, so that no sum leaves an int64
 SPARE = 2.0**-30  # of the scale: pays for (7), and is seen by nobody
-DELTA_FLOOR = 1e-30  # the smallest delta that can be promised with this noise
 EPSILON_CEILING = 1000.0  # the largest epsilon for which (8) was worked out
 SMALLEST, LARGEST = 1e-200, 1e200  # of scales: 2^K / s and h are normal numbers
 
@@ -142,11 +143,7 @@ def slack(dim: int, releases: int) -> float:
 
 def check_promise(epsilon: float, delta: float, dim: int, releases: int) -> None:
     """Raise unless (8) holds, that is: unless this noise keeps an (epsilon, delta) promise made for Gaussian noise."""
-    if not DELTA_FLOOR <= delta <= 0.5:
-        raise PrivacyError(
-            f"delta={delta!r} arrived; secret noise can promise {DELTA_FLOOR:g} to 0.5. It is as good as the operating "
-            "system's generator, and no better. 1e-5 is usual up to some ten thousand records."
-        )
+    check_floor(delta)
     if not epsilon <= EPSILON_CEILING:
         raise PrivacyError(
             f"epsilon={epsilon!r} arrived; secret noise is proven up to {EPSILON_CEILING:g}, which hides nothing. "

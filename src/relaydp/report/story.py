@@ -173,7 +173,8 @@ def tell_comparison(found: SavedComparison) -> str:
     if found.budget is None:
         budget = "without privacy"
     else:
-        budget = f"each with a budget of epsilon {found.budget.epsilon:g} at delta {small(found.budget.delta)}"
+        budget = f"each with a budget of epsilon {found.budget.epsilon:g} at delta {small(found.budget.delta)}, as "
+        budget += "simulations without a promise"
     seeds = len(about["seeds"])
     text = (
         f"{len(found.rows)} algorithms were asked to fit one {_model(about['loss'])} model "

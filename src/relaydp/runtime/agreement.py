@@ -22,6 +22,7 @@ from relaydp.engine.solve import check_promise
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Rounds
 from relaydp.privacy import Budget, Ledger, Verification, gaussian_rho, verify
+from relaydp.privacy.budget import check_records
 from relaydp.privacy.ledger import TOLERANCE
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Facts
@@ -80,13 +81,16 @@ def plan_of(consortium: Consortium) -> Plan:
     """The plan that the agreed numbers make, with every release charged to a ledger.
 
     Refuses steps that the algorithm's theory forbids, sensitivities other than 2 clip / m_i with its rounding, numbers
-    that do not fit the parties, noise that is too little for (epsilon, delta), and an (epsilon, delta) that secret
-    noise cannot keep over so many releases. Every party calls this before it touches a record.
+    that do not fit the parties, a delta of 1/m or more for a party with m records, noise that is too little for
+    (epsilon, delta), and an (epsilon, delta) that secret noise cannot keep over so many releases. Every party calls
+    this before it touches a record.
     """
     agreed, facts = consortium.plan, facts_of(consortium)
     if agreed is None:
         raise InputError(f"{consortium.name} has no plan yet; needed one. Run `relaydp consortium plan` on its file.")
     method = find_algorithm(consortium.algorithm)
+    budget = Budget(consortium.epsilon, consortium.delta)
+    check_records(budget, facts.sizes)
     _check_numbers(consortium, agreed, facts)
     path = consortium.walk if method.kind == "relay" else "all"
     # With steps by name and no noise to plan for, nothing is simulated: they are checked and made arrays. Absurd ones
@@ -106,7 +110,6 @@ def plan_of(consortium: Consortium) -> Plan:
     )
     if isinstance(way, Rounds) and not way.acts.all():
         raise InputError(f"{method.name} lets parties skip rounds with these steps; between parties all act in each.")
-    budget = Budget(consortium.epsilon, consortium.delta)
     plan = Plan(
         algorithm=method,
         mechanism="gradient",
