@@ -130,7 +130,7 @@ def test_without_noise_it_reaches_the_optimum_found_by_cvxpy(case, loss, l1):
     assert result.relative_error < params.tolerance
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("graph", THREE.values(), ids=THREE.keys())
 def test_one_seed_is_one_run(sound, graph):
     """To the last bit: the same compiled program twice, on one machine."""

@@ -53,7 +53,7 @@ def named(path):
 # ---------------------------------------------------------------- pages
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_snippets_run(page, tmp_path):
     run_page(page, tmp_path)

@@ -443,6 +443,7 @@ def test_the_trial_that_did_not_diverge_is_chosen():
     assert look.predicted == pytest.approx(1e3, rel=1e-12)  # foreseen here as there, so that (5) is what the trial gave
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "walk"), [("recal", "cyclic"), ("recal", "random"), ("nids", "random")])
 def test_trials_of_least_squares_give_what_was_foreseen(name, walk):
     """There the quadratic is right, so that there is nothing to correct but the luck of a few draws."""

@@ -248,6 +248,7 @@ def test_an_algorithm_that_a_party_cannot_run_by_itself_is_refused(algorithm, wh
 # -- the simulator, bit for bit: on one machine, where both are compiled by one compiler; other processors, other bits
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name, kind", CASES)
 def test_seats_are_the_simulator_bit_for_bit(name, kind):
     problem, _, graph, plan = plan_for(name, kind)
@@ -259,6 +260,7 @@ def test_seats_are_the_simulator_bit_for_bit(name, kind):
     assert np.abs(seen.x).max() > 0.0  # it went somewhere
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name, kind", [case for case in CASES if case[0] in RELAYS])
 def test_a_key_gives_what_drawing_outside_gives(name, kind):
     _, own, graph, plan = plan_for(name, kind)

@@ -224,7 +224,8 @@ def test_shards_give_the_same_numbers_on_any_number_of_devices(small, here):
     task = dataclasses.replace(tasks_of(small)[0], seeds=(0, 1, 2, 3), shards=2)
     code = "import json, pickle, sys, jax; from relaydp.cluster.tasks import run_task; assert len(jax.devices()) == 2;"
     code += "print(json.dumps(run_task(pickle.load(sys.stdin.buffer))))"
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    environment = {**os.environ, "XLA_FLAGS": flags}
     found = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(task), env=environment, capture_output=True)
     there, mine = json.loads(found.stdout), run_task(task)
     assert mine["status"] == ["finished"] * 4
