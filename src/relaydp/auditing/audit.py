@@ -4,9 +4,9 @@ First the noise is looked at (`relaydp.auditing.noise`): runs of `solve`'s own l
 so that it knows the noise of every release exactly, and can say of each whether it is what the claim charges for. What
 fails there refutes the claim: its epsilon is an account of noise that is not there.
 
-Then two neighbouring problems, D and D', run thousands of times each with fresh noise. An attacker that sees a transcript
-says which of the two it was; how often it is wrong bounds epsilon from below (`relaydp.auditing.bounds`). A bound above
-the claim refutes it, at the stated confidence. A bound below the claim proves nothing more than that this canary and
+Then two neighbouring problems, D and D', run thousands of times each with fresh noise. An attacker that sees a
+transcript says which of the two it was; how often it is wrong bounds epsilon from below (`relaydp.auditing.bounds`). A
+bound above the claim refutes it, at the stated confidence. A bound below the claim proves nothing more than that this canary and
 these attacks found nothing; a bound close to it says that the accounting gives nothing away.
 
 No run is used twice: a quarter of them fits the learnt score and chooses the thresholds, the rest is counted.
@@ -160,8 +160,8 @@ def audit(
                      1/sqrt(runs); default 200,000 (20,000 for "objective")
         activations  releases an agent; default: enough for 60 of all agents together
         canary       "worst" attains the sensitivity; the others are more ordinary records. The first layer has them all
-        seed         None: noise is drawn as a private run draws it, from the operating system; a number: as a simulation
-                     draws it, so that the audit can be repeated. Whose record differs is drawn too, at random
+        seed         None: noise is drawn as a private run draws it, from the operating system; a number: as a
+                     simulation draws it, so that the audit can be repeated. Whose record differs is drawn too
         problem      a Problem one of whose records is replaced by the canary, or your own neighbours (D, D'); default:
                      a small problem in which the worst canary has its full effect
         first_layer  False: leave the noise alone, and only tell D from D'

@@ -26,9 +26,9 @@ from relaydp.problem.loss import CustomLoss
 CANARIES = ("worst", "mislabelled", "stranger", "turned", "long")
 FAR = 1e6  # a label no score comes near, in units of the gradient's slope
 LONG = 1e3  # how much longer the long record is
-# The built-in problem is small, so that many runs of it take seconds. Its records have norms on both sides of the bound,
-# and most have gradients beyond the clip: whoever forgets to clip, or clips to something else, computes another mean.
-# So many records are two whole blocks of the fused kernel and a rest.
+# The built-in problem is small, so that many runs of it take seconds. Its records have norms on both sides of the
+# bound, and most have gradients beyond the clip: whoever forgets to clip, or clips to something else, computes another
+# mean. So many records are two whole blocks of the fused kernel and a rest.
 DIM, RECORDS = 3, 21
 NORM = 2.0  # public bound on records
 STEEP = 10.0  # of the built-in problem's loss, in units of the clip: without clipping a record would count tenfold

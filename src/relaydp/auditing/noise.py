@@ -1,8 +1,8 @@
 """Noise that an auditor can see: an audit's first layer.
 
-Whoever knows the records knows what every release would be without its noise, and so the noise itself, exactly. Telling
-two data sets apart takes a hundred thousand runs to notice that noise is a tenth too small; to look at the noise takes a
-few dozen. The runs are those of `solve` (`engine.loop.run`: its scan, its door, its kernels, and its noise, secret or
+Whoever knows the records knows what every release would be without its noise, and so the noise itself, exactly. To tell
+two data sets apart takes a hundred thousand runs before it shows that noise is a tenth too small; to look at the noise
+takes a few dozen. The runs are those of `solve` (`engine.loop.run`: its scan, its door, its kernels, and its noise, secret or
 from seeds), on several data sets with other canaries. What the messages give away of each release is compared with a
 clipped mean that is worked out here, in NumPy, record by record:
 
@@ -174,7 +174,7 @@ def _as_normal(e: np.ndarray) -> np.ndarray:
 
 
 def check_price(plan: Plan, problem: Problem, graph: Graph, claimed: float, delta: float) -> Check:
-    """The plan's own scales, priced by the formulas of the proof: 2c/m and the definition, not what the plan charged."""
+    """The plan's own scales, priced by the formulas of the proof: with 2c/m, and not with what the plan charged."""
     if plan.mechanism == "objective":
         G, K, modulus = problem.objective_bounds()
         kappa = plan.algorithm.curvature(plan.steps, graph, plan.activations)  # type: ignore[misc]
@@ -275,8 +275,8 @@ def _centre(seen: Seen) -> tuple[float, str]:
         means.append(np.linalg.norm(mine.mean(axis=0)))
         chances.append(stats.chi2.sf(len(mine) * means[-1] ** 2, dim))
     grouped, worst = _worst(np.array(chances))
-    text = f"a mean of {np.linalg.norm(at_release[at]):.3g} scales at hop {seen.hop[at]}, and of {means[worst]:.3g} in all "
-    return 2.0 * min(each, grouped), text + f"of agent {groups[worst][1]}'s"
+    text = f"a mean of {np.linalg.norm(at_release[at]):.3g} scales at hop {seen.hop[at]}, and of {means[worst]:.3g} in "
+    return 2.0 * min(each, grouped), text + f"all of agent {groups[worst][1]}'s"
 
 
 def _correlations(rows: np.ndarray) -> tuple[float, float, tuple[int, int]]:

@@ -31,8 +31,8 @@ from relaydp.cluster.rounds import go_round
 from relaydp.cluster.walk import Crew, Ending, Watch, walk
 from relaydp.engine.loop import GROWTH, Outcome, public_radius
 from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan
-from relaydp.engine.progress import Progress, shown
 from relaydp.engine.randomness import WALK, check_seed, key_for
+from relaydp.engine.progress import Progress, shown
 from relaydp.engine.solve import _verdict, facts_config, make_result, solve
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Rounds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+
 from relaydp.algorithm import Directions
 from relaydp.engine.plan import Limits, Plan, make_plan
 from relaydp.engine.randomness import WALK, check_seed, key_for

@@ -25,6 +25,7 @@ from relaydp.algorithm import ALGORITHMS, directions_of
 from relaydp.data import Records, load_data
 from relaydp.engine.loop import run
 from relaydp.engine.plan import Plan
+from relaydp.engine.randomness import Simulated
 from relaydp.engine.sweep import plan_seeds, run_plans
 from relaydp.errors import RelayError
 from relaydp.graph import Graph, ring
