@@ -6,8 +6,8 @@ fails there refutes the claim: its epsilon is an account of noise that is not th
 
 Then two neighbouring problems, D and D', run thousands of times each with fresh noise. An attacker that sees a
 transcript says which of the two it was; how often it is wrong bounds epsilon from below (`relaydp.auditing.bounds`). A
-bound above the claim refutes it, at the stated confidence. A bound below the claim proves nothing more than that this canary and
-these attacks found nothing; a bound close to it says that the accounting gives nothing away.
+bound above the claim refutes it, at the stated confidence. A bound below the claim proves nothing more than that this
+canary and these attacks found nothing; a bound close to it says that the accounting gives nothing away.
 
 No run is used twice: a quarter of them fits the learnt score and chooses the thresholds, the rest is counted.
 """
@@ -42,7 +42,7 @@ from relaydp.problem import Problem
 RELEASES = 60  # of all agents together, at least: enough to see them compose, and what happens once in fifty
 ACTIVATIONS = 6  # of each agent, at least
 NOISE = 0.1  # of the doubt: for all questions to the noise
-RUNS = {"gradient": 200_000, "objective": 20_000, "published": 200_000}  # an exact minimiser is dear
+RUNS = {"gradient": 100_000, "objective": 10_000, "published": 100_000}  # an exact minimiser is dear
 HELD_OUT = 0.25  # of the runs: fits the learnt score and chooses thresholds
 LEAST_RUNS = 400  # below this even a perfect attack proves little
 THRESHOLDS = 200  # tried on the held-out runs
@@ -157,7 +157,7 @@ def audit(
                      "published" (claims the paper's epsilon);  variant, steps and ratio as for `solve`
         graph        default: a ring of `agents`
         runs         of the second layer in all, half under D and half under D'; the bound's width falls like
-                     1/sqrt(runs); default 200,000 (20,000 for "objective")
+                     1/sqrt(runs); default 100,000 (10,000 for "objective")
         activations  releases an agent; default: enough for 60 of all agents together
         canary       "worst" attains the sensitivity; the others are more ordinary records. The first layer has them all
         seed         None: noise is drawn as a private run draws it, from the operating system; a number: as a
@@ -204,7 +204,7 @@ def audit(
             variant=variant,
             noise=None,
         )
-        for side in (pair.first, pair.second)
+        for side in (pair.first, pair.second, *others)  # which share all that is public, and so their plan
     ]
     plan = plans[0]
     if seed is None and plan.private:
@@ -224,7 +224,7 @@ def audit(
         "delta": budget.delta,
         "confidence": confidence,
     }
-    leaks = plan_differences(*plans) if plan.private else []
+    leaks = sorted({name for other in plans[1:] for name in plan_differences(plan, other)}) if plan.private else []
     if leaks:
         return _refuted_by_its_plan(facts, leaks, time.perf_counter() - began)
     checks, doubt = [], 1.0 - confidence

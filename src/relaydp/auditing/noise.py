@@ -2,8 +2,8 @@
 
 Whoever knows the records knows what every release would be without its noise, and so the noise itself, exactly. To tell
 two data sets apart takes a hundred thousand runs before it shows that noise is a tenth too small; to look at the noise
-takes a few dozen. The runs are those of `solve` (`engine.loop.run`: its scan, its door, its kernels, and its noise, secret or
-from seeds), on several data sets with other canaries. What the messages give away of each release is compared with a
+takes a few dozen. The runs are those of `solve` (`engine.loop.run`: its scan, its door, its kernels, and its noise,
+secret or from seeds), on several data sets with other canaries. What the messages give away of each release is compared with a
 clipped mean that is worked out here, in NumPy, record by record:
 
     z = (released - clipped mean) / scale                 standard normal, if the claim holds, in every coordinate

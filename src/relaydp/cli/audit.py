@@ -51,7 +51,7 @@ def audit(
         ),
     ] = "worst",
     runs: Annotated[
-        int | None, flag(RUN, "In all, half with either record; default 200000, for objective 20000.")
+        int | None, flag(RUN, "In all, half with either record; default 100000, for objective 10000.")
     ] = None,
     confidence: Annotated[float, typer.Option(help="That the bound holds.", rich_help_panel=RUN)] = 0.999,
     agents: Annotated[int, typer.Option(help="How many.", rich_help_panel=GRAPH)] = 3,
