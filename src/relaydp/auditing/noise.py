@@ -3,8 +3,8 @@
 Whoever knows the records knows what every release would be without its noise, and so the noise itself, exactly. To tell
 two data sets apart takes a hundred thousand runs before it shows that noise is a tenth too small; to look at the noise
 takes a few dozen. The runs are those of `solve` (`engine.loop.run`: its scan, its door, its kernels, and its noise,
-secret or from seeds), on several data sets with other canaries. What the messages give away of each release is compared with a
-clipped mean that is worked out here, in NumPy, record by record:
+secret or from seeds), on several data sets with other canaries. What the messages give away of each release is
+compared with a clipped mean that is worked out here, in NumPy, record by record:
 
     z = (released - clipped mean) / scale                 standard normal, if the claim holds, in every coordinate
 
@@ -51,6 +51,7 @@ NUMBERS = 40_000  # coordinates of noise to look at, all runs together
 FEWEST, MOST = 32, 256  # runs
 POINTS = 24  # where the engine's clipped mean is compared with ours
 ROUNDING = 1e-8  # between two ways to compute one mean, as a part of the clip
+AT_ONCE = 2**20  # gradients of records
 COORDINATES = 64  # whose correlations are looked at
 SAME = 1e-6  # noise vectors that agree to this, in units of their scale, are one
 
@@ -83,8 +84,10 @@ def clipped_means(problem: Problem, agents: np.ndarray, points: np.ndarray, clip
     X, y, start = np.asarray(silos.X), np.asarray(silos.y), np.asarray(silos.start)
     found = np.zeros(points.shape)
     for i in np.unique(agents):
-        rows, own = agents == i, slice(int(start[i]), int(start[i]) + int(problem.split.sizes[i]))
-        found[rows] = _means(problem, X[own], y[own], points[rows], clip)
+        m = int(problem.split.sizes[i])
+        rows, own = np.flatnonzero(agents == i), slice(int(start[i]), int(start[i]) + m)
+        for some in np.array_split(rows, -(-len(rows) * m // AT_ONCE)):
+            found[some] = _means(problem, X[own], y[own], points[some], clip)
     return found
 
 
@@ -140,13 +143,13 @@ def look(
         return None, first
     clip, scales = plan.clip, plan.hop_scales(plan.lattice_scales() if _on_lattice(plan, source) else plan.scales)
     s = scales[hop] if scales.ndim == 1 else scales[hop, agent]
-    z = np.stack(
-        [
-            guess.gradient[rows] - clipped_means(problems[which], agent, guess.point[rows], clip)
-            for guess, which in zip(guesses, data, strict=True)
-        ]
-    )
-    z = z / s[None, :, None]
+    z = np.stack([guess.gradient[rows] for guess in guesses])
+    points = np.stack([guess.point[rows] for guess in guesses])
+    for which, problem in enumerate(problems):
+        mine = points[data == which]
+        means = clipped_means(problem, np.tile(agent, len(mine)), mine.reshape(-1, mine.shape[2]), clip)
+        z[data == which] -= means.reshape(mine.shape)
+    z /= s[None, :, None]
     return Seen(_as_normal(z) if plan.variant == OBJECTIVE else z, data, agent, hop), first
 
 
