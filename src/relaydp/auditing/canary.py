@@ -5,7 +5,8 @@
     mislabelled  one record with the opposite label: what a wrong entry in a real data set does
     stranger     one record replaced by another agent's: what one ordinary person more or less does
     turned       the same label, the opposite features
-    long         the same record, a thousand times as long: beyond what the public bounds allow, so that it is shrunk
+    long         the opposite features, a thousand times as long: beyond what the public bounds allow, so that it is
+                 shrunk
 
 The first decides about a claim. The others show how much less an ordinary record gives away, and give an audit's first
 layer records of many kinds to look at.
@@ -83,7 +84,7 @@ def neighbours(problem: Problem | tuple[Problem, Problem], canary: str, agent: i
     elif canary == "turned":
         second = (_mirrored(problem, X[row]), y[row])
     elif canary == "long":
-        second = (X[row] * LONG, y[row])
+        second = (_mirrored(problem, X[row]) * LONG, y[row])
     else:
         other = int(problem.split.order[before[(agent + 1) % problem.agents]])
         second = (X[other], y[other])
