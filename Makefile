@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export RELAYDP_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test test-all test-times test-slow test-sklearn kill-test fuzz bench lint docs clean
+.PHONY: setup demo test test-all test-times test-slow test-sklearn kill-test mutants fuzz bench lint docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # one .venv, written by one recipe at a time
 
@@ -60,6 +60,9 @@ test-sklearn: setup ## the estimators with the previous minor version of scikit-
 
 kill-test: setup ## kill agents of a consortium 500 times and check their journals (KILLS="--kills 50" for a taste)
 	$(BIN)/python tests/kill_test.py $(or $(KILLS),--kills 500 --agents 8)
+
+mutants: setup ## plant bugs that would break the promise, and show which check catches each (MUTANTS="kernel" for some)
+	$(BIN)/python tests/mutants.py $(MUTANTS)
 
 fuzz: setup ## ten minutes of damaged messages at a running agent (FUZZ="--seconds 30" for a taste)
 	$(BIN)/python tests/fuzz_agent.py $(or $(FUZZ),--seconds 600)

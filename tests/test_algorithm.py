@@ -142,6 +142,15 @@ def test_one_seed_is_one_run(sound, graph):
     )
     assert one.x.tobytes() == two.x.tobytes()
     assert not np.array_equal(one.x, other.x)
+    assert one.simulation and not one.private and one.epsilon == np.inf and one.epsilon_planned <= budget.epsilon
+
+
+def test_without_a_seed_no_two_runs_are_alike(sound):
+    name, params = sound
+    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
+    options = {"budget": rd.Budget(epsilon=3.0, delta=1e-4), "activations": 4, "reference": False, "trace": False}
+    one, two = (rd.solve(problem, rd.ring(6), name, walk="cyclic", **options) for _ in range(2))
+    assert one.private and two.private and not np.isclose(one.x, two.x, rtol=1e-9).any()
 
 
 @pytest.mark.sample(1)
@@ -152,9 +161,9 @@ def test_one_seed_is_one_run_in_pieces_and_without_compilation(sound):
     name, params = sound
     problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
     options = {"budget": rd.Budget(epsilon=3.0, delta=1e-4), "activations": 4, "reference": False, "trace": False}
-    fast = rd.solve(problem, GRAPHS["ring"], name, **options, **params.options)
+    fast = rd.solve(problem, GRAPHS["ring"], name, seed=0, **options, **params.options)
     with jax.disable_jit():
-        slow = rd.solve(problem, GRAPHS["ring"], name, **options, **params.options)
+        slow = rd.solve(problem, GRAPHS["ring"], name, seed=0, **options, **params.options)
     assert np.allclose(fast.x, slow.x, rtol=1e-12, atol=1e-14)
 
 

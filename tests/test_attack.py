@@ -59,28 +59,28 @@ def spied(problem, graph, algorithm, seed=0, x0=None, scale=None, **options):
         facts, scales = replace(plan.facts, clip=1.0), np.full_like(plan.scales, scale)
         plan = replace(plan, mechanism="gradient", facts=facts, scales=scales)
     world = jax.tree.map(jnp.asarray, world_of(problem, graph, plan))
-    setting = world.setting(plan.variant, batched=True)
+    door = world.door(plan.variant, batched=True)
     start = jnp.zeros(problem.dim) if x0 is None else jnp.asarray(x0)
 
     def hop(state, turn):
-        notes = []
+        turn = turn._replace(key=jax.random.fold_in(noise_key, turn.hop))
+        setting, notes = door(turn), []
 
-        def gradient(i, y, scale, key):
-            notes.append((y, setting.gradient(i, y, scale, key)))
+        def gradient(y):
+            notes.append((y, setting.gradient(y)))
             return notes[0][1]
 
-        def gradients(ys, scales, key):
-            notes.append((ys, setting.gradients(ys, scales, key)))
+        def gradients(ys):
+            notes.append((ys, setting.gradients(ys)))
             return notes[0][1]
 
         spying = setting._replace(gradient=gradient, gradients=gradients)
-        turn = turn._replace(key=jax.random.fold_in(noise_key, turn.hop))
         state, payload = plan.algorithm.step(spying, plan.steps, state, turn)
         (heard,) = notes  # an algorithm asks once
         return state, (payload, heard)
 
     turns = jax.tree.map(jnp.asarray, turns_of(plan, len(plan.route)))
-    state = plan.algorithm.init(setting, plan.steps, start)
+    state = plan.algorithm.init(door(None), plan.steps, start)
     _, (sent, (points, answers)) = jax.jit(lambda state: jax.lax.scan(hop, state, turns))(state)
     sent = jax.tree.map(np.asarray, sent)
     outcome = Outcome(np.zeros(problem.dim), len(plan.route), np.empty(0), np.empty((0, 0)), sent, "finished")

@@ -267,7 +267,10 @@ def test_solve_follows_the_plan():
     plan = rd.plan(problem, rd.ring(3), BUDGET, activations=5, seed=3)
     result = rd.solve(problem, rd.ring(3), budget=BUDGET, activations=5, seed=3, **UNMEASURED)
     assert result.activations == plan.activations and result.ledger == plan.ledger
-    assert result.messages == plan.summary()["messages"] and result.epsilon == plan.epsilon
+    assert result.messages == plan.summary()["messages"] and result.epsilon_planned == plan.epsilon
+    assert result.simulation and result.epsilon == np.inf  # its noise is the seed's
+    private = rd.solve(problem, rd.ring(3), budget=BUDGET, activations=5, **UNMEASURED)
+    assert private.private and private.epsilon == plan.epsilon and private.ledger.counts.tolist() == [5, 5, 5]
     assert all(np.array_equal(a, b) for a, b in zip(result.steps, plan.steps, strict=True))
 
 
@@ -457,7 +460,7 @@ def test_trials_of_least_squares_give_what_was_foreseen(name, walk):
 
 def test_a_saved_run_whose_plan_was_tried_repeats_bit_for_bit(tmp_path):
     problem, public = toy(record_norm=1.0), toy(seed=7, record_norm=1.0)
-    result = rd.solve(problem, rd.ring(3), budget=BUDGET, walk="cyclic", prior=public, **UNMEASURED)
+    result = rd.solve(problem, rd.ring(3), budget=BUDGET, walk="cyclic", prior=public, seed=0, **UNMEASURED)
     again = rd.rerun(result.save(tmp_path / "run"), problem=problem)
     assert again.x.tobytes() == result.x.tobytes() and again.plan == result.plan
 

@@ -1,9 +1,13 @@
-"""audit: put a privacy claim to the test by experiment.
+"""audit: put a privacy claim to the test by experiment. It has two layers.
 
-Two neighbouring problems, D and D', run thousands of times each with fresh noise. An attacker that sees a transcript
-says which of the two it was; how often it is wrong bounds epsilon from below (`relaydp.auditing.bounds`). A bound above
-the claim refutes it, at the stated confidence. A bound below the claim proves nothing more than that this canary and
-these attacks found nothing; a bound close to it says that the accounting gives nothing away.
+First the noise is looked at (`relaydp.auditing.noise`): runs of `solve`'s own loop, on records that the auditor knows,
+so that it knows the noise of every release exactly, and can say of each whether it is what the claim charges for. What
+fails there refutes the claim: its epsilon is an account of noise that is not there.
+
+Then two neighbouring problems, D and D', run thousands of times each with fresh noise. An attacker that sees a
+transcript says which of the two it was; how often it is wrong bounds epsilon from below (`relaydp.auditing.bounds`). A
+bound above the claim refutes it, at the stated confidence. A bound below the claim proves nothing more than that this
+canary and these attacks found nothing; a bound close to it says that the accounting gives nothing away.
 
 No run is used twice: a quarter of them fits the learnt score and chooses the thresholds, the rest is counted.
 """
@@ -11,27 +15,34 @@ No run is used twice: a quarter of them fits the learnt score and chooses the th
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 
 from relaydp.algorithm import find_algorithm
 from relaydp.auditing.bounds import epsilon_limit, mu_limit
-from relaydp.auditing.canary import built_in, neighbours
-from relaydp.auditing.trial import Evidence, collect
+from relaydp.auditing.canary import Neighbours, built_in, every_canary, neighbours
+from relaydp.auditing.noise import Check, check_noise, check_price, check_values, look, runs_needed
+from relaydp.auditing.trial import Evidence, check_memory, collect, public_part
 from relaydp.certificate import plain
 from relaydp.engine.plan import MECHANISMS, Plan, make_plan
 from relaydp.engine.progress import Progress, shown
+from relaydp.engine.randomness import Source, check_seed, choose_source
+from relaydp.engine.solve import check_promise
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.graph import Graph, ring
-from relaydp.privacy import Budget, epsilon_exact
+from relaydp.privacy import SOUND, Budget, epsilon_exact
 from relaydp.problem import Problem
 
-ACTIVATIONS = 6  # releases an agent: enough to see them compose, few enough for many runs
+RELEASES = 60  # of all agents together, at least: enough to see them compose, and what happens once in fifty
+ACTIVATIONS = 6  # of each agent, at least
+NOISE = 0.1  # of the doubt: for all questions to the noise
+RUNS = {"gradient": 100_000, "objective": 10_000, "published": 100_000}  # an exact minimiser is dear
 HELD_OUT = 0.25  # of the runs: fits the learnt score and chooses thresholds
 LEAST_RUNS = 400  # below this even a perfect attack proves little
 THRESHOLDS = 200  # tried on the held-out runs
@@ -68,9 +79,12 @@ class AuditReport:
     delta: float
     epsilon: float  # the best lower bound that the claim can be held to
     confidence: float
-    runs: int  # in all: half under D, half under D'
+    runs: int  # in all: half under D, half under D'; 0 where the first layer had refuted the claim
     reach: float | None  # about the most that this canary could show; None where the noise is not Gaussian
     bounds: tuple[Bound, ...]
+    checks: tuple[Check, ...]  # of the first layer; none for the published mechanism, whose noise is elsewhere
+    noise: str  # where the noise of the runs came from: "secret", as in a private run, or "seed"
+    agent: int  # whose record differs
     verdict: str  # "consistent" or "refuted"
     sentence: str
     seconds: float
@@ -86,7 +100,18 @@ class AuditReport:
 
     def summary(self) -> dict[str, Any]:
         """The report in one JSON object. An infinite bound is null; its sentence says why."""
-        names = ("algorithm", "mechanism", "variant", "agents", "graph", "walk", "activations", "canary")
+        names = (
+            "algorithm",
+            "mechanism",
+            "variant",
+            "agents",
+            "graph",
+            "walk",
+            "activations",
+            "canary",
+            "agent",
+            "noise",
+        )
         return {
             **{name: getattr(self, name) for name in names},
             "claimed_epsilon": self.claimed,
@@ -95,6 +120,7 @@ class AuditReport:
             "confidence": self.confidence,
             "runs": self.runs,
             "reach": plain(self.reach),
+            "checks": [vars(check) for check in self.checks],
             "bounds": [vars(bound) for bound in self.bounds],
             "verdict": self.verdict,
             "sentence": self.sentence,
@@ -113,15 +139,16 @@ def audit(
     agents: int = 3,
     graph: Graph | None = None,
     walk: str = "cyclic",
-    runs: int = 200_000,
+    runs: int | None = None,
     activations: int | None = None,
     canary: str = "worst",
     confidence: float = 0.999,
-    seed: int = 0,
+    seed: int | None = None,
     problem: Problem | tuple[Problem, Problem] | None = None,
     variant: str | None = None,
     steps: Any = "tuned",
     ratio: float | None = None,
+    first_layer: bool = True,
     progress: bool | Progress | None = None,
 ) -> AuditReport:
     """Attack what a mechanism claims, and say what that proves.
@@ -129,18 +156,22 @@ def audit(
         mechanism    "gradient" (claims mu-GDP with the budget's mu), "objective" (claims its exact epsilon), or
                      "published" (claims the paper's epsilon);  variant, steps and ratio as for `solve`
         graph        default: a ring of `agents`
-        runs         in all, half under D and half under D'; the bound's width falls like 1/sqrt(runs)
-        activations  releases an agent; default 6
-        canary       "worst" attains the sensitivity; "mislabelled" and "stranger" are ordinary records
-        problem      a Problem whose first record is replaced by the canary, or your own neighbours (D, D'); default:
-                     the smallest problem in which the worst canary has its full effect
+        runs         of the second layer in all, half under D and half under D'; the bound's width falls like
+                     1/sqrt(runs); default 100,000 (10,000 for "objective")
+        activations  releases an agent; default: enough for 60 of all agents together
+        canary       "worst" attains the sensitivity; the others are more ordinary records. The first layer has them all
+        seed         None: noise is drawn as a private run draws it, from the operating system; a number: as a
+                     simulation draws it, so that the audit can be repeated. Whose record differs is drawn too
+        problem      a Problem one of whose records is replaced by the canary, or your own neighbours (D, D'); default:
+                     a small problem in which the worst canary has its full effect
+        first_layer  False: leave the noise alone, and only tell D from D'
 
     A method that sends its copies at the beginning of a round ends with a release that no message shows: `reach` says
     how much of the claim the messages can show.
 
     The learnt score and all thresholds come from a quarter of the runs, the counts from the others. Four bounds are
-    computed (two scores, two kinds), each at a quarter of the doubt: all hold together at `confidence`. A gaussian
-    bound counts for "gradient" only, since only it claims mu-GDP.
+    computed (two scores, two kinds), each at a quarter of the doubt, less the tenth of it that the first layer has: all
+    hold together at `confidence`. A gaussian bound counts for "gradient" only, since only it claims mu-GDP.
 
     >>> report = audit(budget=Budget(4.0, 1e-5), runs=8000)
     >>> report.verdict, report.epsilon < report.claimed
@@ -153,9 +184,10 @@ def audit(
     elif problem is not None:
         agents = problem[0].agents
     network = ring(agents) if graph is None else graph
-    given = built_in(network.agents, mechanism, seed) if problem is None else problem
-    pair = neighbours(given, canary)
-    walk_key, noise_key = jax.random.split(jax.random.key(int(seed)))
+    source = choose_source(seed, mechanism in SOUND)
+    draw = np.random.default_rng(secrets.randbits(64) if seed is None else seed)  # of what is public about an audit
+    given = built_in(network.agents, mechanism, int(draw.integers(2**31))) if problem is None else problem
+    pair, others = _neighbours(given, canary, draw)
     plans = [
         make_plan(
             side,
@@ -163,18 +195,20 @@ def audit(
             algorithm=algorithm,
             mechanism=mechanism,
             budget=budget,
-            activations=ACTIVATIONS if activations is None else activations,
+            activations=max(ACTIVATIONS, -(-RELEASES // network.agents)) if activations is None else activations,
             walk=walk,
             steps=steps,
-            key=walk_key,
+            key=source.walk_key,
             start=0,
             ratio=ratio,
             variant=variant,
             noise=None,
         )
-        for side in (pair.first, pair.second)
+        for side in (pair.first, pair.second, *others)  # which share all that is public, and so their plan
     ]
     plan = plans[0]
+    if seed is None and plan.private:
+        check_promise(plan)
     facts: dict[str, Any] = {
         "algorithm": algorithm,
         "mechanism": mechanism,
@@ -184,21 +218,33 @@ def audit(
         "walk": plan.walk,
         "activations": plan.activations,
         "canary": "given" if isinstance(problem, tuple) else canary,
+        "agent": pair.agent,
+        "noise": "secret" if seed is None and plan.private else "seed",
         "claimed": plan.epsilon if plan.private else plan.epsilon_paper,
         "delta": budget.delta,
         "confidence": confidence,
     }
-    leaks = plan_differences(*plans) if plan.private else []
+    leaks = sorted({name for other in plans[1:] for name in plan_differences(plan, other)}) if plan.private else []
     if leaks:
         return _refuted_by_its_plan(facts, leaks, time.perf_counter() - began)
-    each = runs // 2
+    checks, doubt = [], 1.0 - confidence
+    each = (RUNS[mechanism] if runs is None else runs) // 2
+    check_memory(plan, each)
+    if plan.private and first_layer:
+        checks = _look_at_noise(
+            [pair.first, pair.second, *others], network, plan, source, facts, NOISE * doubt, progress
+        )
+        doubt *= 1.0 - NOISE
+        failed = [check for check in checks if not check.passed]
+        if failed:
+            return _refuted_by_its_noise(facts, checks, failed, time.perf_counter() - began)
     with shown(progress, f"{2 * each} runs of {algorithm}") as report:
-        under_d, under_other = collect(pair, network, plan, noise_key, each, report)
+        under_d, under_other = collect(pair, network, plan, source, each, report)
     scores, held_out = _scores(under_d, under_other, int(HELD_OUT * each))
     bounds = tuple(
         bound
         for name, (first, second) in scores.items()
-        for bound in _bounds(name, first, second, held_out[name], budget.delta, (1.0 - confidence) / 4.0)
+        for bound in _bounds(name, first, second, held_out[name], budget.delta, doubt / 4.0)
     )
     gaussian = mechanism == "gradient"
     counted = [bound for bound in bounds if gaussian or bound.kind == "any"]
@@ -213,6 +259,7 @@ def audit(
         runs=2 * each,
         reach=reach,
         bounds=bounds,
+        checks=tuple(checks),
         verdict=verdict,
         sentence=_sentence(facts, best, verdict, 2 * each),
         seconds=time.perf_counter() - began,
@@ -220,19 +267,55 @@ def audit(
     )
 
 
-def _check(algorithm: str, mechanism: str, budget: Budget, walk: str, runs: int, confidence: float, seed: int) -> None:
+def _neighbours(
+    given: Problem | tuple[Problem, Problem], canary: str, draw: np.random.Generator
+) -> tuple[Neighbours, list[Problem]]:
+    """D and D', and the same with other kinds of record in that place: a random one, of a random agent."""
+    if isinstance(given, tuple):
+        return neighbours(given, canary), []
+    agent = int(draw.integers(given.agents))
+    place = int(draw.integers(given.split.sizes[agent]))
+    pair = neighbours(given, canary, agent, place)
+    return pair, every_canary(given, agent, place)
+
+
+def _look_at_noise(
+    problems: list[Problem],
+    network: Graph,
+    plan: Plan,
+    source: Source,
+    facts: dict[str, Any],
+    doubt: float,
+    progress: bool | Progress | None,
+) -> list[Check]:
+    """The first layer: what it costs and what is computed, without noise; then the noise."""
+    known = public_part(plan, problems[0], network, jnp.zeros(problems[0].dim))
+    count = runs_needed(int(plan.route.acts.sum()), plan.facts.dim)
+    with shown(progress, f"the noise of {count} runs of {facts['algorithm']}") as report:
+        seen, guess = look(problems, network, plan, known, source, report)
+    return [
+        check_price(plan, problems[0], network, facts["claimed"], facts["delta"]),
+        check_values(problems, network, plan, guess),
+        *([] if seen is None else check_noise(seen, doubt)),
+    ]
+
+
+def _check(
+    algorithm: str, mechanism: str, budget: Budget, walk: str, runs: int | None, confidence: float, seed: int | None
+) -> None:
     choose("mechanism", mechanism, MECHANISMS)
     find_algorithm(algorithm)
     if walk == "lazy":
         raise InputError("walk='lazy' lets a holder act unseen, so that messages show less; audit another walk.")
     if not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...): the claim to put to the test.")
-    if not isinstance(runs, int | np.integer) or isinstance(runs, bool) or runs < LEAST_RUNS:
+    whole = isinstance(runs, int | np.integer) and not isinstance(runs, bool)
+    if runs is not None and not (whole and runs >= LEAST_RUNS):
         raise InputError(f"runs={runs!r}; needed a whole number, at least {LEAST_RUNS}: fewer prove nothing.")
     if not 0.5 < confidence < 1.0:
         raise InputError(f"confidence={confidence!r}; needed a number between 0.5 and 1, such as 0.999.")
-    if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-        raise InputError(f"seed={seed!r}; needed a whole number, 0 or more.")
+    if seed is not None:
+        check_seed(seed)
 
 
 def plan_differences(one: Plan, two: Plan) -> list[str]:
@@ -253,12 +336,30 @@ def _refuted_by_its_plan(facts: dict[str, Any], leaks: list[str], seconds: float
         f"refuted: the plan itself depends on the record. {', '.join(leaks)} differ between two neighbouring data "
         "sets, and a plan is public; no epsilon covers that, so nothing was run."
     )
+    return _refuted(facts, (), sentence, seconds)
+
+
+def _refuted_by_its_noise(
+    facts: dict[str, Any], checks: list[Check], failed: list[Check], seconds: float
+) -> AuditReport:
+    worst = "; ".join(f"{check.name}: {check.finding}" for check in failed)
+    sentence = (
+        f"refuted: the {facts['mechanism']} mechanism of {facts['algorithm']} claims epsilon {facts['claimed']:.4g} at "
+        f"delta {facts['delta']:g}, and its noise, or what it is added to, is not what that charges for. {worst}. No "
+        "epsilon covers that."
+    )
+    return _refuted(facts, tuple(checks), sentence, seconds)
+
+
+def _refuted(facts: dict[str, Any], checks: tuple[Check, ...], sentence: str, seconds: float) -> AuditReport:
+    """Before the second layer: there is no epsilon left to bound."""
     return AuditReport(
         **facts,
         epsilon=math.inf,
         runs=0,
         reach=None,
         bounds=(),
+        checks=checks,
         verdict="refuted",
         sentence=sentence,
         seconds=seconds,

@@ -4,8 +4,12 @@
                  D': its clipped gradient is -c v and +c v wherever the run goes, so that the mean moves by 2c/m
     mislabelled  one record with the opposite label: what a wrong entry in a real data set does
     stranger     one record replaced by another agent's: what one ordinary person more or less does
+    turned       the same label, the opposite features
+    long         the opposite features, a thousand times as long: beyond what the public bounds allow, so that it is
+                 shrunk
 
-The first decides about a claim. The others show how much less an ordinary record gives away.
+The first decides about a claim. The others show how much less an ordinary record gives away, and give an audit's first
+layer records of many kinds to look at.
 """
 
 from __future__ import annotations
@@ -20,11 +24,17 @@ from relaydp.errors import InputError, choose
 from relaydp.problem import Problem, huber, logistic
 from relaydp.problem.loss import CustomLoss
 
-CANARIES = ("worst", "mislabelled", "stranger")
-VICTIM = 0  # whose record is replaced
+CANARIES = ("worst", "mislabelled", "stranger", "turned", "long")
 FAR = 1e6  # a label no score comes near, in units of the gradient's slope
-DIM, RECORDS = 2, 2  # of the built-in problem: the smallest with a direction and a record besides the canary's
+LONG = 1e3  # how much longer the long record is
+# The built-in problem is small, so that many runs of it take seconds. Its records have norms on both sides of the
+# bound, and most have gradients beyond the clip: whoever forgets to clip, or clips to something else, computes another
+# mean. So many records are two whole blocks of the fused kernel and a rest.
+DIM, RECORDS = 3, 21
+NORM = 2.0  # public bound on records
 STEEP = 10.0  # of the built-in problem's loss, in units of the clip: without clipping a record would count tenfold
+BEND = 64  # records an agent where noise is in the objective: fewer bend too much for sixty minimisers
+RIDGE = 2.0  # and the ridge for that
 
 
 class Neighbours(NamedTuple):
@@ -36,39 +46,66 @@ class Neighbours(NamedTuple):
 
 
 def built_in(agents: int, mechanism: str, seed: int) -> Problem:
-    """A problem as small as can be: two records of two features an agent; Huber's loss, or the logistic one, for which
-    alone noise in the objective is proved.
+    """A problem as small as can be: a few records of three features an agent; Huber's loss, or the logistic one, for
+    which alone noise in the objective is proved.
 
     The published mechanism assumes a bound c on the whole of an agent's gradient instead of clipping each record's. So
     there the loss is no steeper than that, and an agent holds one record, which can then do all that the paper allows:
     its claim is put to the test, not its assumption.
     """
     draw = np.random.default_rng(seed)
-    records, steep = (1, 1.0) if mechanism == "published" else (RECORDS, STEEP)
+    records = {"published": 1, "objective": BEND}.get(mechanism, RECORDS)
     X = draw.normal(size=(agents * records, DIM))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    data = Records(X, draw.uniform(-1.0, 1.0, len(X)), name="audit")
+    if mechanism == "published":
+        data = Records(X, draw.uniform(-1.0, 1.0, len(X)), name="audit")
+        return huber(data, agents, l2=0.1, record_norm=1.0, clip=1.0, threshold=1.0)
+    X *= draw.uniform(0.2, 1.5 * NORM, len(X))[:, None]
     if mechanism == "objective":
-        data = replace(data, y=np.where(np.arange(len(X)) % 2, 1.0, -1.0))
-        return logistic(data, agents, l2=0.1, record_norm=1.0)
-    return huber(data, agents, l2=0.1, record_norm=1.0, clip=1.0, threshold=steep)
+        data = Records(X, np.where(np.arange(len(X)) % 2, 1.0, -1.0), name="audit")
+        return logistic(data, agents, l2=RIDGE, record_norm=NORM)
+    data = Records(X, draw.choice([-1.0, 1.0], len(X)) * draw.uniform(0.1, 20.0, len(X)), name="audit")
+    return huber(data, agents, l2=0.1, record_norm=NORM, clip=1.0, threshold=STEEP)
 
 
-def neighbours(problem: Problem | tuple[Problem, Problem], canary: str) -> Neighbours:
-    """The pair (D, D') for a canary, or the caller's own pair if it is one."""
+def neighbours(problem: Problem | tuple[Problem, Problem], canary: str, agent: int = 0, place: int = 0) -> Neighbours:
+    """The pair (D, D') for a canary in this place of an agent's records, or the caller's own pair if it is one."""
     if isinstance(problem, tuple):
         return _checked(*problem)
     choose("canary", canary, CANARIES)
-    row = int(problem.split.order[int(problem.split.sizes[:VICTIM].sum())])
+    before = np.concatenate([[0], np.cumsum(problem.split.sizes)])
+    row = int(problem.split.order[before[agent] + place])
     X, y = problem.data.X.astype(np.float64), problem.data.y
+    first = (X[row], y[row])
     if canary == "worst":
         first, second = _extreme(problem)
     elif canary == "mislabelled":
-        first, second = (X[row], y[row]), (X[row], _opposite(problem, y[row]))
+        second = (X[row], _opposite(problem, y[row]))
+    elif canary == "turned":
+        second = (_mirrored(problem, X[row]), y[row])
+    elif canary == "long":
+        second = (_mirrored(problem, X[row]) * LONG, y[row])
     else:
-        other = int(problem.split.order[int(problem.split.sizes[: VICTIM + 1].sum())])
-        first, second = (X[row], y[row]), (X[other], y[other])
+        other = int(problem.split.order[before[(agent + 1) % problem.agents]])
+        second = (X[other], y[other])
     return _checked(*(_with_record(problem, row, *record) for record in (first, second)))
+
+
+def every_canary(problem: Problem, agent: int, place: int) -> list[Problem]:
+    """The problem with every kind of record in that place: any two of them are neighbours."""
+    found = []
+    for canary in CANARIES:
+        try:
+            found.append(neighbours(problem, canary, agent, place).second)
+        except InputError:  # not every problem has every kind
+            continue
+    return found
+
+
+def _mirrored(problem: Problem, features: np.ndarray) -> np.ndarray:
+    if problem.ranges is None:
+        return -features
+    return np.asarray(problem.ranges[0]) + np.asarray(problem.ranges[1]) - features
 
 
 def _extreme(problem: Problem) -> tuple[tuple[np.ndarray, object], tuple[np.ndarray, object]]:

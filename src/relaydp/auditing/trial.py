@@ -1,4 +1,4 @@
-"""Thousands of runs under D and under D', and what an auditor makes of each transcript.
+"""Thousands of runs under D and under D', and what an auditor makes of each transcript: an audit's second layer.
 
 The auditor is the adversary of the definition: it knows D and D', everything public, and every message. It reads the
 gradients g~ out of the messages (`relaydp.attack`) with the points y where they were taken, and keeps of every run
@@ -27,9 +27,10 @@ from relaydp.attack.infer import inference_for, read_messages
 from relaydp.attack.penalty import Penalty
 from relaydp.attack.threat import Guess, Known
 from relaydp.auditing.canary import Neighbours
-from relaydp.engine.loop import World, begin, scan_turns, turns_of, world_of
+from relaydp.engine.loop import World, begin, draw_noise, scan_turns, turns_of, world_of
 from relaydp.engine.plan import Plan
 from relaydp.engine.progress import Progress
+from relaydp.engine.randomness import NOISE, Secret, Source, key_for
 from relaydp.errors import InputError
 from relaydp.graph import Graph, Network, Rounds, network_of
 from relaydp.problem import Problem
@@ -48,20 +49,22 @@ class Evidence(NamedTuple):
 
 
 def collect(
-    pair: Neighbours, graph: Graph, plan: Plan, key: Array, runs: int, progress: Progress | None = None
+    pair: Neighbours, graph: Graph, plan: Plan, source: Source, runs: int, progress: Progress | None = None
 ) -> tuple[Evidence, Evidence]:
-    """`runs` runs under D and as many under D': one plan, one start, fresh noise for each."""
+    """`runs` runs under D and as many under D': one plan, one start, fresh noise for each, secret or from the seed."""
     x0 = jnp.zeros(pair.first.dim)
-    known = _known(plan, pair.first, graph, x0)
+    known = public_part(plan, pair.first, graph, x0)
     worlds = [world_of(problem, graph, plan, batched=True) for problem in (pair.first, pair.second)]
     direction = _canary_direction(pair, worlds, x0)
     start = begin(plan.algorithm, plan.variant, worlds[0], plan.steps, x0)
-    turns = jax.tree.map(lambda part: jnp.asarray(part)[None], turns_of(plan, len(plan.route)))
+    hidden = isinstance(source, Secret)
+    turns = jax.tree.map(lambda part: jnp.asarray(part)[None], turns_of(plan, len(plan.route), hidden))
 
     @jax.jit
-    def batch(world: World, suspects: list[World], keys: Array) -> Evidence:
-        def one(key: Array) -> Evidence:
-            _, (_, payload) = scan_turns(plan.algorithm, plan.variant, True, world, plan.steps, key, start, turns)
+    def batch(world: World, suspects: list[World], keys: Array | None, draws: Array | None) -> Evidence:
+        def one(key: Array | None, drawn: Array | None) -> Evidence:
+            now = turns if drawn is None else turns._replace(draws=drawn[None])
+            _, (_, payload) = scan_turns(plan.algorithm, plan.variant, True, world, plan.steps, key, start, now, True)
             guess = read_messages(
                 known,
                 {name: part[0] for name, part in payload._asdict().items()},
@@ -69,36 +72,44 @@ def collect(
             )
             return _weigh(plan, known, guess, suspects, direction)
 
-        return jax.vmap(one)(keys)
+        return jax.vmap(one)(keys, draws)
 
     size = _batch_size(plan, pair.first.dim, runs)
     batches, found = -(-runs // size), []
-    for side, (world, side_key) in enumerate(zip(worlds, jax.random.split(key), strict=True)):
-        # one split for all runs of a side: every run has a key of its own, and no two share any
-        keys = jax.random.split(side_key, batches * size)
+    acts = np.broadcast_to(plan.route.acts, (size, *plan.route.acts.shape))
+    # one split for all runs of a side: every run has a key of its own, and no two share any
+    sides = [None, None] if isinstance(source, Secret) else jax.random.split(key_for(source.seed, NOISE))
+    for side, (world, side_key) in enumerate(zip(worlds, sides, strict=True)):
+        keys = None if side_key is None else jax.random.split(side_key, batches * size)
         parts = []
         for b in range(batches):
-            parts.append(jax.tree.map(np.asarray, batch(world, worlds, keys[b * size : (b + 1) * size])))
+            mine = None if keys is None else keys[b * size : (b + 1) * size]
+            draws = draw_noise(plan, acts) if hidden else None
+            parts.append(jax.tree.map(np.asarray, batch(world, worlds, mine, draws)))
             if progress is not None:
                 progress((side * batches + b + 1) * size * len(plan.route), 2 * batches * size * len(plan.route))
         found.append(Evidence(*(np.concatenate(column)[:runs] for column in zip(*parts, strict=True))))
     return found[0], found[1]
 
 
-def _batch_size(plan: Plan, dim: int, runs: int) -> int:
-    """Runs that fit in one call; refuses what would not fit in memory at the end."""
-    way, agents = plan.route, plan.facts.agents
-    kept = 2 * runs * int(way.acts.sum()) * 8
+def check_memory(plan: Plan, runs: int) -> None:
+    """Refuse what would not fit at the end, before anything is run."""
+    kept = 2 * runs * int(plan.route.acts.sum()) * 8
     if kept > MOST_BYTES:
         raise InputError(
-            f"{2 * runs} runs of {int(way.acts.sum())} releases would keep {kept / 2**30:.1f} GiB; needed at most "
-            f"{MOST_BYTES / 2**30:.0f}. Ask for fewer runs, activations or agents."
+            f"{2 * runs} runs of {int(plan.route.acts.sum())} releases would keep {kept / 2**30:.1f} GiB; needed at "
+            f"most {MOST_BYTES / 2**30:.0f}. Ask for fewer runs, activations or agents."
         )
+
+
+def _batch_size(plan: Plan, dim: int, runs: int) -> int:
+    """Runs that fit in one call."""
+    way, agents = plan.route, plan.facts.agents
     sent = len(way) * dim * plan.algorithm.vectors * (agents if isinstance(way, Rounds) else 1)
     return max(1, min(BATCH, runs, NUMBERS // sent))
 
 
-def _known(plan: Plan, problem: Problem, graph: Graph, x0: Array) -> Known:
+def public_part(plan: Plan, problem: Problem, graph: Graph, x0: Array) -> Known:
     """The plan as the public knows it."""
     way, network = plan.route, network_of(graph, plan.algorithm.needs)
     return Known(

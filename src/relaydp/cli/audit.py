@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from relaydp.auditing import AuditReport
 
 REFUTED = 1  # exit code
-RUNS = 200_000
 
 
 def audit(
@@ -46,20 +45,25 @@ def audit(
         str,
         flag(
             RUN,
-            "What differs: worst (all that one record can do; the default), mislabelled or stranger (ordinary ones).",
+            "What differs: worst (all that one record can do; the default), mislabelled, stranger, turned or long.",
             "NAME",
             complete=among(choices.CANARIES),
         ),
     ] = "worst",
-    runs: Annotated[int, typer.Option(help="In all, half with either record.", rich_help_panel=RUN)] = RUNS,
+    runs: Annotated[
+        int | None, flag(RUN, "In all, half with either record; default 100000, for objective 10000.")
+    ] = None,
     confidence: Annotated[float, typer.Option(help="That the bound holds.", rich_help_panel=RUN)] = 0.999,
     agents: Annotated[int, typer.Option(help="How many.", rich_help_panel=GRAPH)] = 3,
-    activations: Annotated[int | None, flag(RUN, "Releases of each agent; default 6.")] = None,
-    seed: Annotated[int, typer.Option(help="Of problem, walk and noise.", rich_help_panel=RUN)] = 0,
+    activations: Annotated[int | None, flag(RUN, "Releases of each agent; default: enough for 60 in all.")] = None,
+    seed: Annotated[
+        int | None,
+        flag(RUN, "Audit a simulation's noise, from this seed; default: a private run's, from the operating system."),
+    ] = None,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run two neighbouring data sets many times, attack every transcript, and bound epsilon from below.
+    """Look at the noise of every release, attack transcripts of neighbouring data sets, and bound epsilon from below.
 
     \b
     relaydp audit --epsilon 0.5
@@ -69,7 +73,7 @@ def audit(
     \b
     Exit codes:
       0    consistent: nothing contradicts the claim
-      1    refuted: the bound is above the claim, at the stated confidence
+      1    refuted: the noise is not as claimed, or the bound is above the claim, at the stated confidence
       2    something to put right: nothing ran
     """
     with step_bar(quiet or json_, "getting ready") as tell:
@@ -87,7 +91,7 @@ def audit(
             confidence=confidence,
             seed=seed,
             variant=variant,
-            progress=tell.hops(f"{runs} runs of {algorithm}"),
+            progress=tell.hops(f"runs of {algorithm}"),
         )
     if json_:
         print_json(report.summary())
@@ -107,6 +111,13 @@ def print_report(report: AuditReport) -> None:
     console.print(Text(report.sentence))
     if report.reach is not None:
         console.print(f"This canary could show about {report.reach:.4g} at most.")
+    if report.checks:
+        looked = Table(box=None, header_style="bold", pad_edge=False)
+        for name in ("check", "verdict", "the worst that was seen"):
+            looked.add_column(name, overflow="fold")
+        for check in report.checks:
+            looked.add_row(check.name, "passed" if check.passed else "FAILED", check.finding)
+        console.print(looked)
     if not report.bounds:
         return
     table = Table(box=None, header_style="bold", pad_edge=False)

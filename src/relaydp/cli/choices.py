@@ -21,7 +21,7 @@ VARIANTS = "memoryless carried replace messages objective".split()
 RANGES = "fit fit-public".split()
 STEPS = "tuned paper".split()
 DATA_SETS = "fashion-small breast-cancer digits ijcnn1 mnist fashion cifar10".split()
-CANARIES = "worst mislabelled stranger".split()
+CANARIES = "worst mislabelled stranger turned long".split()
 METHODS = "closed-form pooled dlg inverting gradinversion".split()
 EXPERIMENTS = (
     "plf complexity budgets-linear methods-linear table-linear budgets-logistic methods-logistic table-logistic attacks"

@@ -1,0 +1,327 @@
+"""Noise that an auditor can see: an audit's first layer.
+
+Whoever knows the records knows what every release would be without its noise, and so the noise itself, exactly. To tell
+two data sets apart takes a hundred thousand runs before it shows that noise is a tenth too small; to look at the noise
+takes a few dozen. The runs are those of `solve` (`engine.loop.run`: its scan, its door, its kernels, and its noise,
+secret or from seeds), on several data sets with other canaries. What the messages give away of each release is
+compared with a clipped mean that is worked out here, in NumPy, record by record:
+
+    z = (released - clipped mean) / scale                 standard normal, if the claim holds, in every coordinate
+
+For noise in the objective, of density exp(-|e|/scale), the length is mapped to a Gaussian vector's: z is normal again.
+
+What is asked of the z, release by release and not of all together only, each with a part of the doubt (Bonferroni):
+
+    price      the scales, charged with 2c/m as the proof says, cost no more than the claim           (no noise: exact)
+    values     what the engine computes before noise is the clipped mean, and no canary moves it further than is charged
+    size       every release has the variance that is charged for; and so have all together
+    centre     every release has mean 0; and so has every agent's, on every data set
+    releases   no two releases of a run are correlated, and no two that are k apart
+    runs       no two runs have correlated noise, and no noise vector occurs twice anywhere
+    shape      coordinates are uncorrelated, and normal (Kolmogorov and Smirnov)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special, stats
+
+from relaydp.algorithm.base import OBJECTIVE
+from relaydp.attack.infer import inference_for, read_messages
+from relaydp.attack.threat import Guess, Known
+from relaydp.engine.loop import run, world_of
+from relaydp.engine.plan import Plan
+from relaydp.engine.progress import Progress
+from relaydp.engine.randomness import Secret, Simulated, Source
+from relaydp.graph import Graph, Rounds
+from relaydp.privacy import epsilon_exact
+from relaydp.privacy.objective import bend
+from relaydp.problem import Problem
+from relaydp.problem.loss import CustomLoss
+
+NUMBERS = 40_000  # coordinates of noise to look at, all runs together
+FEWEST, MOST = 32, 256  # runs
+POINTS = 24  # where the engine's clipped mean is compared with ours
+ROUNDING = 1e-8  # between two ways to compute one mean, as a part of the clip
+AT_ONCE = 2**20  # gradients of records
+COORDINATES = 64  # whose correlations are looked at
+SAME = 1e-6  # noise vectors that agree to this, in units of their scale, are one
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question that was asked of the noise, or of what it is added to."""
+
+    name: str
+    doubt: float  # the chance that a sound mechanism looks at least as bad, all of the check's tests together
+    passed: bool
+    finding: str  # the worst that was seen
+
+
+class Seen(NamedTuple):
+    """Noise of many runs in units of its scale. A row of `z` is a run."""
+
+    z: np.ndarray  # (runs, releases, dim)
+    data: np.ndarray  # (runs,) which data set
+    agent: np.ndarray  # (releases,)
+    hop: np.ndarray  # (releases,)
+
+
+# -- what the records give, worked out without the engine
+
+
+def clipped_means(problem: Problem, agents: np.ndarray, points: np.ndarray, clip: float | None) -> np.ndarray:
+    """(1/m_i) sum_j clip_c(grad loss_ij(y)) for each row's agent i and point y: every record's gradient by itself."""
+    silos = problem.silos.dense()
+    X, y, start = np.asarray(silos.X), np.asarray(silos.y), np.asarray(silos.start)
+    found = np.zeros(points.shape)
+    for i in np.unique(agents):
+        m = int(problem.split.sizes[i])
+        rows, own = np.flatnonzero(agents == i), slice(int(start[i]), int(start[i]) + m)
+        for some in np.array_split(rows, -(-len(rows) * m // AT_ONCE)):
+            found[some] = _means(problem, X[own], y[own], points[some], clip)
+    return found
+
+
+def _means(problem: Problem, X: np.ndarray, y: np.ndarray, points: np.ndarray, clip: float | None) -> np.ndarray:
+    loss = problem.loss
+    if isinstance(loss, CustomLoss):
+        each = np.asarray(jax.jit(jax.vmap(jax.vmap(jax.grad(loss.fn), (None, 0, 0)), (0, None, None)))(points, X, y))
+        return (each * _factor(np.sqrt((each**2).sum(axis=2)), clip)[:, :, None]).mean(axis=1)
+    A = np.column_stack([X, np.ones(len(X))]) if problem.intercept else X
+    z = np.einsum("jk,pko->pjo", A, points.reshape(len(points), A.shape[1], loss.outputs))
+    slope = np.asarray(jax.vmap(lambda row: loss.slopes(row, jnp.asarray(y)))(jnp.asarray(z)))
+    norms = np.sqrt((A**2).sum(axis=1))[None, :] * np.sqrt((slope**2).sum(axis=2))
+    pull = slope * _factor(norms, clip)[:, :, None] / len(X)
+    return np.einsum("jk,pjo->pko", A, pull).reshape(len(points), -1)
+
+
+def _factor(norms: np.ndarray, clip: float | None) -> np.ndarray:
+    return np.ones_like(norms) if clip is None else np.minimum(1.0, clip / np.maximum(norms, np.finfo(float).tiny))
+
+
+# -- runs
+
+
+def runs_needed(releases: int, dim: int) -> int:
+    """Runs to look at, all data sets together: enough for power, and few enough for seconds."""
+    return int(np.clip(-(-NUMBERS // max(1, releases * dim)), FEWEST, MOST))
+
+
+def look(
+    problems: Sequence[Problem],
+    graph: Graph,
+    plan: Plan,
+    known: Known,
+    source: Source,
+    progress: Progress | None = None,
+) -> tuple[Seen | None, Guess]:
+    """The noise of many runs of `solve`'s own loop; None where a prox hides some of it."""
+    x0, inference = np.zeros(plan.facts.dim), inference_for(plan.algorithm.name, known.noisy)
+    read = jax.jit(partial(read_messages, known, inference=inference))
+    count = runs_needed(int(plan.route.acts.sum()), plan.facts.dim)
+    guesses, data = [], np.arange(count) % len(problems)
+    for number, which in enumerate(data):
+        sent = run(problems[which], graph, plan, x0, _source(source, number), True).sent
+        guesses.append(
+            jax.tree.map(np.asarray, read({name: jnp.asarray(part) for name, part in sent._asdict().items()}))
+        )
+        if progress is not None:
+            progress((number + 1) * len(plan.route), count * len(plan.route))
+    first = guesses[0]
+    rows = np.flatnonzero(first.read)
+    agent, hop = first.agent[rows], first.hop[rows]
+    if not all(guess.exact[rows].all() for guess in guesses):
+        return None, first
+    clip, scales = plan.clip, plan.hop_scales(plan.lattice_scales() if _on_lattice(plan, source) else plan.scales)
+    s = scales[hop] if scales.ndim == 1 else scales[hop, agent]
+    z = np.stack([guess.gradient[rows] for guess in guesses])
+    points = np.stack([guess.point[rows] for guess in guesses])
+    for which, problem in enumerate(problems):
+        mine = points[data == which]
+        means = clipped_means(problem, np.tile(agent, len(mine)), mine.reshape(-1, mine.shape[2]), clip)
+        z[data == which] -= means.reshape(mine.shape)
+    z /= s[None, :, None]
+    return Seen(_as_normal(z) if plan.variant == OBJECTIVE else z, data, agent, hop), first
+
+
+def _source(source: Source, number: int) -> Source:
+    """A seed for every run of a simulation; the same public walk for all private runs, whose noise must differ."""
+    if isinstance(source, Secret):
+        return source
+    return Simulated(int(np.random.SeedSequence([source.seed, number]).generate_state(1, np.uint64)[0] >> 1))
+
+
+def _on_lattice(plan: Plan, source: Source) -> bool:
+    return isinstance(source, Secret) and plan.mechanism == "gradient"
+
+
+def _as_normal(e: np.ndarray) -> np.ndarray:
+    """Vectors of density exp(-|e|), length Gamma(dim), as Gaussian ones: lengths with the same probability below."""
+    dim, length = e.shape[-1], np.sqrt((e**2).sum(axis=-1))
+    below, above = special.gammainc(dim, length), special.gammaincc(dim, length)
+    half = np.where(below < 0.5, special.gammaincinv(dim / 2, below), special.gammainccinv(dim / 2, above))
+    wanted = np.sqrt(2.0 * half)  # |z|^2 / 2 is Gamma(dim / 2)
+    return e * np.where(length > 0, wanted / np.maximum(length, np.finfo(float).tiny), 0.0)[..., None]
+
+
+# -- questions without noise
+
+
+def check_price(plan: Plan, problem: Problem, graph: Graph, claimed: float, delta: float) -> Check:
+    """The plan's own scales, priced by the formulas of the proof: with 2c/m, and not with what the plan charged."""
+    if plan.mechanism == "objective":
+        G, K, modulus = problem.objective_bounds()
+        kappa = plan.algorithm.curvature(plan.steps, graph, plan.activations)  # type: ignore[misc]
+        moved = 2.0 * G / (plan.facts.sizes[None, :] * plan.scales)
+        pure = moved + np.log1p(bend(K, plan.facts.sizes[None, :].astype(float), modulus + np.asarray(kappa)))
+        rho = (pure**2 / 2.0).sum(axis=0)
+        cost = float(np.minimum(pure.sum(axis=0), rho + 2.0 * np.sqrt(rho * math.log(1.0 / delta))).max())
+    else:
+        moved = 2.0 * plan.facts.clip / (plan.facts.sizes[None, :] * plan.scales)
+        cost = epsilon_exact(float((moved**2 / 2.0).sum(axis=0).max()), delta)
+    fine = cost <= claimed * (1.0 + 1e-6)
+    return Check("price", 0.0 if not fine else 1.0, fine, f"scales that cost epsilon {cost:.4g}, {claimed:.4g} claimed")
+
+
+def check_values(problems: Sequence[Problem], graph: Graph, plan: Plan, guess: Guess) -> Check:
+    """What the engine computes before noise, at points of a run and far from them, on every data set."""
+    clip, dim, agents = plan.clip, plan.facts.dim, plan.facts.agents
+    rows = np.flatnonzero(guess.read)
+    seen = guess.point[rows[np.linspace(0, len(rows) - 1, min(POINTS // 2, len(rows))).astype(int)]]
+    far = np.random.default_rng(0).normal(size=(POINTS // 2, dim)) * np.logspace(-1, 2, POINTS // 2)[:, None]
+    points = np.concatenate([np.zeros((1, dim)), seen, far])
+    who = np.tile(np.arange(agents), len(points))
+    where = np.repeat(points, agents, axis=0)
+    rounds = isinstance(plan.route, Rounds)
+    found, worst, moved = [], 0.0, 0.0
+    for problem in problems:
+        silos = world_of(problem, graph, plan).silos
+        ours = clipped_means(problem, who, where, clip)
+        theirs = np.asarray(_values(silos, jnp.asarray(points), None if clip is None else jnp.asarray(clip), rounds))
+        unit = clip if clip is not None else max(1.0, float(np.abs(ours).max()))
+        worst = max(worst, _largest(np.abs(theirs.reshape(ours.shape) - ours).max() / unit))
+        found.append(theirs.reshape(len(points), agents, dim))
+    for one in range(len(found)):
+        for two in range(one):
+            apart = np.sqrt(((found[one] - found[two]) ** 2).sum(axis=2))
+            moved = max(moved, _largest((apart / plan.sensitivity[None, :]).max()))
+    fine = worst <= ROUNDING and moved <= 1.0 + ROUNDING
+    what = (
+        f"{worst:.2g} clips between the engine's mean and a clipped one; a record moves it by {moved:.4g} of the charge"
+    )
+    return Check("values", 1.0 if fine else 0.0, fine, what)
+
+
+def _largest(number: Any) -> float:
+    return float(number) if np.isfinite(number) else math.inf
+
+
+@partial(jax.jit, static_argnums=3)
+def _values(silos: Any, points: jax.Array, clip: jax.Array | None, rounds: bool) -> jax.Array:
+    agents = jnp.arange(silos.size.shape[0], dtype=jnp.int32)
+    if rounds:
+        return jax.lax.map(lambda y: silos.gradients(jnp.broadcast_to(y, (len(agents), y.size)), clip), points)
+    return jax.lax.map(lambda y: jax.lax.map(lambda i: silos.gradient(i, y, clip), agents), points)
+
+
+# -- questions to the noise
+
+
+def check_noise(seen: Seen, doubt: float) -> list[Check]:
+    """All of them at `doubt` together, so that a sound mechanism fails with no more than that probability."""
+    share = doubt / len(QUESTIONS)
+    checks = []
+    for name, ask in QUESTIONS.items():
+        chance, finding = ask(seen) if np.isfinite(seen.z).all() else (0.0, "a release that is no number")
+        checks.append(Check(name, min(1.0, chance), chance > share, finding))
+    return checks
+
+
+def _worst(chances: np.ndarray) -> tuple[float, int]:
+    """Bonferroni over tests: the least chance times their number, and whose it is."""
+    at = int(np.argmin(chances))
+    return float(chances.flat[at]) * chances.size, at
+
+
+def _two_sided(squares: np.ndarray, count: int) -> np.ndarray:
+    return 2.0 * np.minimum(stats.chi2.cdf(squares, count), stats.chi2.sf(squares, count))
+
+
+def _size(seen: Seen) -> tuple[float, str]:
+    runs, _, dim = seen.z.shape
+    squares = (seen.z**2).sum(axis=(0, 2))
+    each, at = _worst(_two_sided(squares, runs * dim))
+    pooled = float(_two_sided(squares.sum(), seen.z.size))
+    ratio = math.sqrt(squares[at] / (runs * dim))
+    every = math.sqrt(squares.sum() / seen.z.size)
+    text = f"agent {seen.agent[at]}'s release at hop {seen.hop[at]} has {ratio:.4g} of its scale; all have {every:.4g}"
+    return 2.0 * min(each, pooled), text
+
+
+def _centre(seen: Seen) -> tuple[float, str]:
+    runs, _, dim = seen.z.shape
+    at_release = seen.z.mean(axis=0)
+    each, at = _worst(stats.chi2.sf(runs * (at_release**2).sum(axis=1), dim))
+    groups = [(k, i) for k in np.unique(seen.data) for i in np.unique(seen.agent)]
+    means, chances = [], []
+    for k, i in groups:
+        mine = seen.z[seen.data == k][:, seen.agent == i].reshape(-1, dim)
+        means.append(np.linalg.norm(mine.mean(axis=0)))
+        chances.append(stats.chi2.sf(len(mine) * means[-1] ** 2, dim))
+    grouped, worst = _worst(np.array(chances))
+    text = f"a mean of {np.linalg.norm(at_release[at]):.3g} scales at hop {seen.hop[at]}, and of {means[worst]:.3g} in "
+    return 2.0 * min(each, grouped), text + f"all of agent {groups[worst][1]}'s"
+
+
+def _correlations(rows: np.ndarray) -> tuple[float, float, tuple[int, int]]:
+    """(chance, largest correlation, of which two) between any two rows of independent normal numbers."""
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
+    one, two = np.triu_indices(len(rows), 1)
+    if not len(one):
+        return 1.0, 0.0, (0, 0)
+    squares = np.minimum((unit @ unit.T)[one, two] ** 2, 1.0)
+    # 1 - r^2 is Beta((n - 1)/2, 1/2)
+    chances = special.betainc((rows.shape[1] - 1) / 2, 0.5, 1.0 - squares)
+    chance, at = _worst(chances)
+    return chance, math.sqrt(squares[at]), (int(one[at]), int(two[at]))
+
+
+def _releases(seen: Seen) -> tuple[float, str]:
+    z = seen.z
+    pairs, r, (one, two) = _correlations(z.transpose(1, 0, 2).reshape(z.shape[1], -1))
+    lags = np.arange(1, z.shape[1] // 2 + 1)
+    sums = [(z[:, k:] * z[:, :-k]).sum() / math.sqrt(z[:, k:].size) for k in lags]
+    apart, at = _worst(2.0 * stats.norm.sf(np.abs(sums))) if len(lags) else (1.0, 0)
+    text = f"a correlation of {r:.3g} between hops {seen.hop[one]} and {seen.hop[two]}"
+    return 2.0 * min(pairs, apart), text + (f"; {sums[at]:+.3g} deviations {lags[at]} apart" if len(lags) else "")
+
+
+def _runs(seen: Seen) -> tuple[float, str]:
+    chance, r, (one, two) = _correlations(seen.z.reshape(len(seen.z), -1))
+    rows = np.abs(seen.z.reshape(-1, seen.z.shape[2]))
+    repeated = 0
+    if rows.shape[1] > 1:  # single numbers may agree by chance
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        repeated = int((np.abs(np.diff(rows, axis=0)).max(axis=1) < SAME).sum())
+    text = f"a correlation of {r:.3g} between runs {one} and {two}; {repeated} vectors that occur twice"
+    return 0.0 if repeated else chance, text
+
+
+def _shape(seen: Seen) -> tuple[float, str]:
+    rows = seen.z.reshape(-1, seen.z.shape[2])
+    fit = stats.kstest(rows.ravel(), "norm", method="asymp")
+    between, r, _ = _correlations(rows[:, :COORDINATES].T)
+    text = f"a distance of {fit.statistic:.3g} from normal; a correlation of {r:.3g} between coordinates"
+    return 2.0 * min(float(fit.pvalue), between), text
+
+
+QUESTIONS = {"size": _size, "centre": _centre, "releases": _releases, "runs": _runs, "shape": _shape}

@@ -1,0 +1,237 @@
+"""The table of mutants: bugs that would break the promise, planted one at a time, and the check that must notice.
+
+    python tests/mutants.py              all rows, and first that every check passes where nothing is planted
+    python tests/mutants.py kernel walk  the rows whose names contain one of these words
+    python tests/mutants.py --list       what there is
+
+A row changes a few words of the source, in a copy of the package, where Numba's machine code and everything else is
+made anew. Its check is a command that runs on this copy: the audit, as the command line runs it by default, or a fast
+test. A check that ends with 1 has noticed. The next bug that somebody finds is a row here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "relaydp"
+COMPILED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "relaydp" / "tests"  # by XLA, for tests
+CAUGHT, SURVIVED = 1, 0  # what a check ends with
+
+# The audit with less than its default effort: its first layer as always, its second with few runs.
+AUDIT = ["-m", "relaydp", "audit", "--runs", "400", "--json"]
+CHECKS: dict[str, list[str]] = {
+    "audit": AUDIT,
+    "audit of a simulation": [*AUDIT, "--seed", "0"],
+    "audit of objective": [*AUDIT, "--algorithm", "d-admm", "--mechanism", "objective"],
+}
+
+
+def test(name: str) -> str:
+    """A fast test as a check."""
+    CHECKS[name] = ["-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", str(ROOT / "tests" / name)]
+    return name
+
+
+ONCE = test("test_door.py::test_whoever_asks_more_than_once_a_turn_is_refused")
+INIT = test("test_door.py::test_init_may_not_ask")
+UNSEEN = test("test_door.py::test_a_step_sees_no_noise")
+NOBODY = test("test_door.py::test_where_nobody_acts_the_answer_is_0")
+ALONE = test("test_door.py::test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged")
+PURPOSES = test("test_door.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """In `file`, `old` (which occurs once) becomes `new`."""
+
+    name: str
+    file: str  # under src/relaydp
+    old: str
+    new: str
+    check: str  # of CHECKS
+
+    def plant(self, package: Path) -> None:
+        path = package / self.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(self.old) != 1:
+            raise ValueError(
+                f"{self.name}: {self.old!r} occurs {text.count(self.old)} times in {self.file}; needed once."
+            )
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+
+
+SECRET = "return release_secret_traced(value, scale, now.draws)"
+KEYED = "return release(value, scale, now.key)"
+ANSWER = "return charged(privatise(silos.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))"
+DRAWN = "draws=draw_noise(plan, np.asarray(part.acts))"
+AVERAGED = "(lambda g: g * jnp.minimum(1.0, clip / jnp.linalg.norm(g)))(silos.gradient(now.holder, y, None))"
+REUSED = """found = draw(acts, plan.facts.dim)
+    flat = found.reshape(-1, plan.facts.dim)
+    return flat[np.arange(len(flat)) % 12].reshape(found.shape)"""
+FROM_WALK = (
+    "draws=(np.random.default_rng(source.walk_seed).normal(size=(*part.acts.shape, plan.facts.dim)) * 2.0**40"
+    " * np.asarray(part.acts)[..., None]).astype(np.int64)"
+)
+
+MUTANTS = [
+    # noise
+    Mutant("noise x 0.8", "engine/door.py", SECRET, SECRET.replace("scale", "0.8 * scale"), "audit"),
+    Mutant("noise x 0.95", "engine/door.py", SECRET, SECRET.replace("scale", "0.95 * scale"), "audit"),
+    Mutant(
+        "a simulation's noise x 0.8", "engine/door.py", KEYED, KEYED.replace("scale", "0.8 * scale"),
+        "audit of a simulation",
+    ),
+    Mutant(
+        "a simulation's noise x 0.95", "engine/door.py", KEYED, KEYED.replace("scale", "0.95 * scale"),
+        "audit of a simulation",
+    ),
+    Mutant(
+        "no noise at one hop in 50", "engine/door.py", SECRET,
+        SECRET.replace("now.draws", "jnp.where(now.hop % 50 == 49, 0, now.draws)"), "audit",
+    ),
+    Mutant("noise reused every 12 hops", "engine/loop.py", "return draw(acts, plan.facts.dim)", REUSED, "audit"),
+    Mutant(
+        "objective noise x 0.8", "engine/door.py", "p + now.draws * now.scale[..., None]",
+        "p + 0.8 * now.draws * now.scale[..., None]", "audit of objective",
+    ),
+    Mutant(
+        "sampler scale x 0.8", "privacy/secret.py", "return _draw(int(count), K, os.urandom, READ)",
+        "return np.rint(0.8 * _draw(int(count), K, os.urandom, READ)).astype(np.int64)", "audit",
+    ),
+    Mutant(
+        "secret draws replaced by zeros", "engine/randomness.py",
+        "secret.draw_lattice(int(acts.sum()) * dim).reshape(-1, dim)", "0", "audit",
+    ),
+    # where it comes from
+    Mutant(
+        "one seed for two runs", "privacy/secret.py", "return _draw(int(count), K, os.urandom, READ)",
+        "return _draw(int(count), K, np.random.default_rng(0).bytes, READ)", "audit",
+    ),
+    Mutant("walk seed equals noise seed", "engine/loop.py", DRAWN, FROM_WALK, "audit"),
+    Mutant(
+        "solve and solve_alone share a key", "engine/randomness.py", "WALK, NOISE, ALONE = 0, 1, 2",
+        "WALK, NOISE, ALONE = 0, 1, 1", PURPOSES,
+    ),
+    Mutant(
+        "a step sees the noise", "engine/door.py", "turn._replace(key=None, draws=None)", "turn", UNSEEN,
+    ),
+    # what it is added to
+    Mutant(
+        "clip after averaging", "engine/door.py", ANSWER,
+        ANSWER.replace("silos.gradient(now.holder, y, clip)", AVERAGED), "audit",
+    ),
+    Mutant(
+        "data-dependent step", "engine/door.py", ANSWER,
+        ANSWER.replace("privatise", "(1.0 + 0.2 * jnp.tanh(silos.y[0])) * privatise"), "audit",
+    ),
+    Mutant(
+        "data-dependent plan", "engine/plan.py",
+        "facts = problem.public_facts() if public else problem.measured_facts()",
+        "facts = replace(problem.measured_facts(), public=public)", "audit",
+    ),
+    Mutant(
+        "sensitivity without the 2", "privacy/sensitivity.py", "bound = 2.0 * np.asarray", "bound = np.asarray", "audit"
+    ),
+    Mutant(
+        "fused kernel clips to 2c", "problem/kernel.py", "clip_slopes(z, norm, j, rows, clip)\n        for",
+        "clip_slopes(z, norm, j, rows, 2.0 * clip)\n        for", "audit",
+    ),
+    Mutant(
+        "fused kernel leaves last rows unclipped", "problem/kernel.py",
+        "clip_slopes(z, norm, j, rows, clip)\n        for",
+        "clip_slopes(z, norm, j, whole, clip)\n        for", "audit",
+    ),
+    Mutant(
+        "norm capped before clipping", "problem/problem.py", "norm=column(norm),",
+        "norm=column(np.minimum(norm, 1.0)),", "audit",
+    ),
+    # the door
+    Mutant("door asked twice", "engine/door.py", "if self._asked:", "if False:", ONCE),
+    Mutant(
+        "door asked in a loop", "engine/door.py",
+        "return any(trace == get_opaque_trace_state() for trace in self._traces)", "return True", ONCE,
+    ),
+    Mutant(
+        "init may ask", "engine/door.py", "once = _Closed() if turn is None else Once()", "once = Once()", INIT
+    ),
+    Mutant(
+        "door answers where nobody acts", "engine/door.py",
+        "return jnp.where(now.acts if answer.ndim == 1 else now.acts[:, None], answer, 0.0)", "return answer", NOBODY,
+    ),
+    # training alone
+    Mutant(
+        "solve_alone clips at 10c", "engine/alone.py", "clip = jnp.asarray(facts.clip)",
+        "clip = jnp.asarray(10.0 * facts.clip)", ALONE,
+    ),
+    Mutant(
+        "solve_alone's noise x 0.8", "engine/alone.py", "noise = jnp.asarray(a / L), jnp.asarray(scales)",
+        "noise = jnp.asarray(a / L), jnp.asarray(0.8 * scales)", ALONE,
+    ),
+]  # fmt: skip
+
+
+def run_check(check: str, mutant: Mutant | None = None) -> tuple[int, str, float]:
+    """(exit code, the last of what it said, seconds) on a copy of the package in which the mutant is planted."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        package = Path(folder) / "relaydp"
+        shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        if mutant is not None:
+            mutant.plant(package)
+        settings = os.environ | {
+            "PYTHONPATH": folder,
+            "RELAYDP_COMPILED": "0",
+            "JAX_COMPILATION_CACHE_DIR": str(COMPILED),
+        }
+        settings.pop("NUMBA_CACHE_DIR", None)  # machine code is kept beside its source, in the copy
+        found = subprocess.run(
+            [sys.executable, *CHECKS[check]], env=settings, cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    return found.returncode, (found.stdout + found.stderr)[-2000:], time.perf_counter() - began
+
+
+def verdict(code: int) -> str:
+    return {CAUGHT: "caught", SURVIVED: "SURVIVED"}.get(code, f"BROKEN (exit {code})")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("words", nargs="*", help="rows whose names contain one of these")
+    parser.add_argument("--list", action="store_true", help="what there is, and stop")
+    parser.add_argument("--jobs", type=int, default=2, help="rows at a time")
+    asked = parser.parse_args()
+    rows = [row for row in MUTANTS if not asked.words or any(word in row.name for word in asked.words)]
+    if asked.list:
+        for row in rows:
+            print(f"{row.name:42} {row.file:24} {row.check}")
+        return 0
+    bad = 0
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        checks = sorted({row.check for row in rows})
+        print(f"{'nothing planted':42} {'':10} check")
+        for check, (code, said, seconds) in zip(checks, pool.map(run_check, checks), strict=True):
+            fine = code == SURVIVED
+            bad += not fine
+            print(f"{'':42} {'passes' if fine else 'FAILS':10} {check} ({seconds:.0f} s)", flush=True)
+            print(said if not fine else "", end="")
+        print(f"{'mutant':42} {'':10} check")
+        for row, (code, said, seconds) in zip(rows, pool.map(lambda row: run_check(row.check, row), rows), strict=True):
+            bad += code != CAUGHT
+            print(f"{row.name:42} {verdict(code):10} {row.check} ({seconds:.0f} s)", flush=True)
+            print(said if code != CAUGHT else "", end="")
+    print(f"{len(rows)} mutants, {bad} of them not caught" if bad else f"{len(rows)} mutants, all caught")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

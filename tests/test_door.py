@@ -1,0 +1,329 @@
+"""Laws of the door: it answers once a turn, to whoever acts, with noise that no step sees and no two turns share."""
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import relaydp as rd
+from relaydp.algorithm import ALGORITHMS, Algorithm
+from relaydp.algorithm.choose import Choice
+from relaydp.auditing.noise import clipped_means
+from relaydp.engine.alone import _choose
+from relaydp.engine.loop import turns_of, world_of
+from relaydp.engine.plan import make_plan
+from relaydp.engine.randomness import ALONE, NOISE, WALK, key_for
+from relaydp.privacy import gaussian_scale
+
+BUDGET = rd.Budget(4.0, 1e-4)
+QUICK = {"budget": BUDGET, "activations": 3, "reference": False, "trace": False}
+KINDS = {"private": None, "simulation": 0}  # the two kinds of run, by their seed
+
+
+def toy(agents: int = 4, records: int = 11, features: int = 5, **options: Any) -> rd.Problem:
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(agents * records, features))
+    return rd.logistic(rd.Records(X, np.sign(X[:, 0])), agents, l2=1e-2, record_norm=2.0, **options)
+
+
+@pytest.fixture(scope="module")
+def problem() -> rd.Problem:
+    return toy()
+
+
+# -- algorithms from outside
+
+
+class Steps(NamedTuple):
+    stepsize: Any
+
+
+class Payload(NamedTuple):
+    x: Any
+
+
+class State(NamedTuple):
+    x: Any
+
+
+def everyone(setting, steps, x0):
+    return State(jnp.broadcast_to(x0, (setting.agents, x0.size)))
+
+
+def choose(asked, facts, graph, walk, activations, noise):
+    return Choice(Steps(jnp.asarray(0.1)), activations or 50, outlook=None)
+
+
+def outside(step, init=everyone, kind="rounds", answer=lambda state: state.x[0]) -> Algorithm:
+    return Algorithm(
+        name="outside", title="From outside", kind=kind, init=init, step=step, answer=answer, choose_steps=choose,
+        mechanisms=("gradient",), links="neighbours" if kind == "rounds" else "hop",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def solved(monkeypatch, problem):
+    """Run an algorithm that somebody registered."""
+
+    def solve(algorithm, seed=None, data=problem, **options):
+        monkeypatch.setitem(ALGORITHMS, "outside", algorithm)
+        return rd.solve(data, rd.ring(data.agents), "outside", seed=seed, **QUICK | options)
+
+    return solve
+
+
+def told(x):
+    return State(x), Payload(x)
+
+
+def twice(setting, steps, state, turn):
+    one = setting.gradients(state.x)
+    return told(state.x - one + setting.gradients(state.x + 1.0))
+
+
+def in_a_loop(setting, steps, state, turn):
+    return told(jax.lax.fori_loop(0, 2, lambda k, x: x - 0.1 * setting.gradients(x), state.x))
+
+
+def in_a_while(setting, steps, state, turn):
+    def body(carry):
+        return carry[0] + 1, carry[1] - setting.gradients(carry[1])
+
+    return told(jax.lax.while_loop(lambda carry: carry[0] < 2, body, (0, state.x))[1])
+
+
+def in_a_scan(setting, steps, state, turn):
+    return told(jax.lax.scan(lambda x, _: (x - setting.gradients(x), None), state.x, None, length=2)[0])
+
+
+def in_a_map(setting, steps, state, turn):
+    return told(jax.lax.map(lambda d: setting.gradients(state.x + d), jnp.arange(2.0))[0])
+
+
+def in_vmap(setting, steps, state, turn):
+    return told(jax.vmap(lambda d: setting.gradients(state.x + d))(jnp.arange(2.0))[0])
+
+
+def in_jit(setting, steps, state, turn):
+    ask = jax.jit(lambda x: setting.gradients(x))
+    return told(ask(state.x) - ask(state.x + 1.0))
+
+
+def in_a_derivative(setting, steps, state, turn):
+    return told(jax.jvp(setting.gradients, (state.x,), (jnp.ones_like(state.x),))[1])
+
+
+def in_when_inside_a_loop(setting, steps, state, turn):
+    def body(k, x):
+        return setting.when(turn.acts[0], lambda: x - 0.1 * setting.gradients(x), lambda: x)
+
+    return told(jax.lax.fori_loop(0, 2, body, state.x))
+
+
+def in_a_loop_inside_when(setting, steps, state, turn):
+    def act():
+        return jax.lax.fori_loop(0, 2, lambda k, x: x - 0.1 * setting.gradients(x), state.x)
+
+    return told(setting.when(turn.acts[0], act, lambda: state.x))
+
+
+def in_both_branches(setting, steps, state, turn):
+    return told(setting.when(turn.acts[0], lambda: setting.gradients(state.x), lambda: setting.gradients(-state.x)))
+
+
+def through_two_doors(setting, steps, state, turn):
+    return told(state.x + setting.gradients(state.x) + setting.gradient(state.x[0])[None, :])
+
+
+EVIL = [
+    twice, in_a_loop, in_a_while, in_a_scan, in_a_map, in_vmap, in_jit, in_a_derivative, in_when_inside_a_loop,
+    in_a_loop_inside_when, in_both_branches, through_two_doors,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("step", EVIL, ids=lambda step: step.__name__)
+def test_whoever_asks_more_than_once_a_turn_is_refused(solved, step, seed):
+    with pytest.raises(rd.errors.PrivacyError, match="one release per agent and activation is charged"):
+        solved(outside(step), seed)
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+def test_init_may_not_ask(solved, seed):
+    def init(setting, steps, x0):
+        return State(setting.gradients(jnp.broadcast_to(x0, (setting.agents, x0.size))))
+
+    with pytest.raises(rd.errors.PrivacyError, match="init asked the records"):
+        solved(outside(lambda setting, steps, state, turn: told(state.x), init), seed)
+
+
+def test_the_exact_door_is_shut_under_noise_on_gradients(solved):
+    def step(setting, steps, state, turn):
+        return told(setting.argmins(state.x, jnp.ones(setting.agents), state.x, False))
+
+    with pytest.raises(rd.errors.PrivacyError, match="exact door is closed"):
+        solved(outside(step))
+
+
+def test_whoever_asks_once_is_answered_also_in_when(solved):
+    def plain(setting, steps, state, turn):
+        return told(state.x - steps.stepsize * setting.gradients(state.x))
+
+    def branch(setting, steps, state, turn):
+        i = turn.holder
+        x = setting.when(turn.acts, lambda: state.x - steps.stepsize * setting.gradient(state.x), lambda: state.x)
+        del i
+        return told(x)
+
+    for algorithm in (outside(plain), outside(branch, lambda s, st, x0: State(x0), "relay", lambda state: state.x)):
+        result = solved(algorithm, walk="cyclic")
+        assert result.private and np.isfinite(result.x).all() and result.ledger.plf == 3
+
+
+# -- our own
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_asks_exactly_once_a_turn(name):
+    """Traced with a counter at all four doors. Fewer than once would be charged for nothing; more is refused."""
+    method, problem, graph = ALGORITHMS[name], toy(), rd.ring(4)
+    sound = "gradient" if "gradient" in method.mechanisms else "objective"
+    plan = make_plan(
+        problem, graph, algorithm=name, mechanism=sound if sound in method.mechanisms else None,
+        budget=rd.Budget(50.0, 1e-4) if sound in method.mechanisms else None, activations=2, walk="cyclic",
+        steps="paper", key=jax.random.key(0), start=0, ratio=None, variant=None, noise=None,
+    )  # fmt: skip
+    world = jax.tree.map(jnp.asarray, world_of(problem, graph, plan))
+    turns = jax.tree.map(jnp.asarray, turns_of(plan, len(plan.route)))
+    turn = jax.tree.map(lambda part: part[0], turns)._replace(key=jax.random.key(0))
+    start = world.door(plan.variant)(None)
+    state = jax.eval_shape(lambda x0: method.init(start, plan.steps, x0), jnp.zeros(problem.dim))
+    asked = []
+
+    def step(state, turn):
+        setting = world.door(plan.variant)(turn)
+
+        def counted(door, *question):
+            asked.append(door)
+            return getattr(setting, door)(*question)
+
+        doors = {door: partial(counted, door) for door in ("gradient", "gradients", "argmin", "argmins")}
+        return method.step(setting._replace(**doors), plan.steps, state, turn._replace(key=None))
+
+    jax.eval_shape(step, state, turn)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+def test_a_step_sees_no_noise(solved, seed):
+    seen = []
+
+    def step(setting, steps, state, turn):
+        seen.append((turn.key, turn.draws))
+        return told(state.x - steps.stepsize * setting.gradients(state.x))
+
+    solved(outside(step), seed)
+    assert seen and all(noise == (None, None) for noise in seen)
+
+
+# -- what is answered
+
+
+def doors(problem, algorithm, mechanism, draws):
+    """For each turn of a plan, the setting; and its turns, in which nobody acts at times."""
+    graph = rd.ring(problem.agents)
+    plan = make_plan(
+        problem, graph, algorithm=algorithm, mechanism=mechanism, budget=rd.Budget(50.0, 1e-4), activations=2,
+        walk="cyclic", steps="paper", key=jax.random.key(0), start=0, ratio=None, variant=None, noise=None,
+    )  # fmt: skip
+    world = jax.tree.map(jnp.asarray, world_of(problem, graph, plan))
+    turns = jax.tree.map(jnp.asarray, turns_of(plan, len(plan.route), draws))
+    turn = jax.tree.map(lambda part: part[0], turns)
+    shape = (*turn.acts.shape, problem.dim)
+    if draws:
+        dtype = jnp.int64 if mechanism == "gradient" else jnp.float64
+        turn = turn._replace(draws=jnp.full(shape, 3, dtype))
+    else:
+        turn = turn._replace(key=jax.random.key(1))
+    return world.door(plan.variant), turn
+
+
+@pytest.mark.parametrize("draws", [True, False], ids=["secret", "key"])
+def test_where_nobody_acts_the_answer_is_0(problem, draws):
+    """Nobody is charged there. In a round this holds agent by agent."""
+    y = jnp.ones(problem.dim)
+    door, turn = doors(problem, "recal", "gradient", draws)
+    assert np.any(door(turn).gradient(y)) and not np.any(door(turn._replace(acts=jnp.asarray(False))).gradient(y))
+    door, turn = doors(problem, "nids", "gradient", draws)
+    some = turn._replace(acts=jnp.asarray([True, False, True, False]))
+    answer = np.asarray(door(some).gradients(jnp.ones((4, problem.dim))))
+    assert (answer != 0).all(axis=1).tolist() == [True, False, True, False] and not answer[[1, 3]].any()
+    door, turn = doors(problem, "d-admm", "objective", draws)
+    some = turn._replace(acts=jnp.asarray([False, True, False, False]))
+    everywhere = jnp.ones((4, problem.dim))
+    answer = np.asarray(door(some).argmins(everywhere, jnp.ones(4), everywhere, False))
+    assert answer[1].all() and not answer[[0, 2, 3]].any()
+
+
+def released(solved, seed, **options):
+    """Releases of agents whose records are all 0: nothing but noise, in units of its scale, (rounds, agents, dim)."""
+
+    def step(setting, steps, state, turn):
+        return told(setting.gradients(jnp.zeros_like(state.x)))
+
+    nothing = rd.logistic(rd.Records(np.zeros((12, 40)), np.tile([1.0, -1.0], 6)), agents=3, l2=1e-2, record_norm=1.0)
+    result = solved(outside(step), seed, nothing, activations=30, **options)
+    sent = result.transcript.payload["x"].reshape(30, 3, 2, 40)[:, :, 0]  # to both neighbours the same
+    scales = np.array([[event.scale for event in result.ledger.events(i)] for i in range(3)]).T
+    return result, sent / scales[:, :, None]
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+def test_every_release_has_the_noise_it_is_charged_for_and_noise_of_its_own(solved, seed):
+    result, z = released(solved, seed)
+    assert result.private == (seed is None)
+    vectors = z.reshape(90, 40)
+    assert abs(z.std() - 1.0) < 0.05 and (0.5 < vectors.std(axis=1)).all() and (vectors.std(axis=1) < 1.6).all()
+    between = np.abs(np.corrcoef(vectors) - np.eye(90)).max()
+    assert between < 0.8, "two turns, or two agents, with one noise"
+
+
+def test_secret_noise_of_two_runs_differs_even_with_one_walk(solved, monkeypatch):
+    """The walk's seed is public: the noise must not follow from it."""
+    import secrets
+
+    monkeypatch.setattr(secrets, "randbits", lambda bits: 7)
+    (one, a), (two, b) = released(solved, None), released(solved, None)
+    assert one.config["solve"]["walk_seed"] == two.config["solve"]["walk_seed"] == 7
+    assert not np.isclose(a, b, rtol=1e-9).any() and abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.2
+
+
+def test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own(solved):
+    (_, a), (_, b), (_, c) = (released(solved, seed) for seed in (5, 5, 6))
+    assert (a == b).all() and (a != c).any()
+    keys = [jax.random.key_data(key_for(0, purpose)).tolist() for purpose in (WALK, NOISE, ALONE)]
+    assert len({tuple(key) for key in keys}) == 3
+
+
+# -- training alone
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+def test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged(seed):
+    """One step from 0 shows the release: x = -t (g + noise). Every record's gradient is beyond the clip."""
+    agents, features, clip = 40, 30, 0.01
+    problem = toy(agents, 3, features, clip=clip)
+    alone = rd.solve_alone(problem, BUDGET, activations=1, seed=seed)
+    zeros = np.zeros((agents, features))
+    means = clipped_means(problem, np.arange(agents), zeros, clip)
+    scale, facts = float(gaussian_scale(2.0 * clip / 3, BUDGET.rho)), problem.public_facts()
+    stepsize = _choose(facts, BUDGET.rho, 1, None)[0] / float(facts.smoothness.max())
+    z = (-alone.x / stepsize - means) / scale
+    assert abs(z.std() - 1.0) < 0.1 and abs(z.mean()) < 5 / math.sqrt(z.size)
+    assert abs((z * means).sum() / np.linalg.norm(means)) < 5.0, "the records' part is not the clipped mean"
+    events = alone.ledger.events(0)
+    assert len(events) == 1 and events[0].scale == pytest.approx(scale, rel=1e-6)
