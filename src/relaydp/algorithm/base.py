@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from relaydp.graph import Network
 
@@ -37,7 +37,7 @@ class Turn(NamedTuple):
     receiver: Int[Array, ""]  # who gets it next; a round ignores it
     acts: Bool[Array, " ..."]  # whether the holder touches data; in a round, which agents do (agents,)
     scale: Float[Array, " ..."]  # noise of this activation; in a round, one an agent
-    key: PRNGKeyArray | None  # of a simulation's noise; a step sees it only where the published mechanism draws with it
+    key: Any  # of a simulation's noise; a step sees it only where the published mechanism draws with it, and else None
     draws: Array | None = None  # a private run's noise, in units of its lattice; no step sees it
 
 

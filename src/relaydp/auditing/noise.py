@@ -130,7 +130,7 @@ def look(
     count = runs_needed(int(plan.route.acts.sum()), plan.facts.dim)
     guesses, data = [], np.arange(count) % len(problems)
     for number, which in enumerate(data):
-        sent = run(problems[which], graph, plan, x0, _source(source, number), True).sent
+        sent = run(problems[int(which)], graph, plan, x0, _source(source, number), True).sent
         guesses.append(
             jax.tree.map(np.asarray, read({name: jnp.asarray(part) for name, part in sent._asdict().items()}))
         )
