@@ -145,6 +145,7 @@ def test_one_seed_is_one_run(sound, graph):
     assert one.simulation and not one.private and one.epsilon == np.inf and one.epsilon_planned <= budget.epsilon
 
 
+@pytest.mark.sample(4)
 def test_without_a_seed_no_two_runs_are_alike(sound):
     name, params = sound
     problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
