@@ -1,4 +1,5 @@
-# Two commands set a fresh machine up: `make demo` and `make test`. Both make .venv from pyproject.toml and constraints.txt.
+# Two commands set a fresh machine up: `make demo` and `make test`. Both make .venv from pyproject.toml and constraints.txt:
+# the demo with what relaydp needs, the others with the development tools too.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,26 +9,47 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export RELAYDP_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test test-slow test-sklearn kill-test mutants fuzz bench lint docs clean
+.PHONY: setup demo test test-all test-times test-slow test-sklearn kill-test mutants fuzz bench lint docs clean
 .DEFAULT_GOAL := help
+.NOTPARALLEL: # one .venv, written by one recipe at a time
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
+# Bytecode is made of what a demo imports, by its first run, not of everything there is: that takes longer than the rest.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+VENV_WITH_PIP := $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+
 $(VENV)/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(VENV_WITH_PIP)
+	$(INSTALL) -e .
 	@touch $@
 
-setup: $(VENV)/.ready ## make .venv with the pinned packages
+# Tests start hundreds of processes, perhaps none of which may write bytecode: here it is made of everything, by all
+# cores. Some packages come with files that are no Python, which is no matter.
+$(VENV)/.dev-ready: pyproject.toml constraints.txt
+	$(VENV_WITH_PIP)
+	$(INSTALL) -e ".[dev]"
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib >/dev/null || true
+	@touch $(VENV)/.ready $@
 
-demo: setup ## train a private model over 8 agents on embedded data, under a minute
+setup: $(VENV)/.dev-ready ## make .venv with the pinned packages and the development tools
+
+demo: $(VENV)/.ready ## train a private model over 8 agents on embedded data, about a minute with its installation
 	$(BIN)/relaydp demo
 
+# Laws on samples of their cases, compiled in haste (tests/conftest.py). Neighbouring tests share compiled programs, so each
+# worker takes them in order and steals from the other at the end.
+test: setup ## every law, the dear ones on some of their cases (minutes)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
+
+test-times: setup ## the same, and where the time went
+	PYTHONPATH=tests $(BIN)/python -m pytest -q -n auto --dist worksteal -p times
+
 # In two halves: every program that XLA compiles takes mappings of memory, and Linux allows a process 65,530 of them.
-test: setup ## the fast tests (minutes)
-	$(BIN)/python -m pytest -q -n 2 tests/test_[a-h]*.py
-	$(BIN)/python -m pytest -q -n 2 tests/test_[i-z]*.py
+test-all: setup ## every case of every law, compiled as users have it (most of an hour on two cores)
+	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -n auto --dist worksteal tests/test_[a-h]*.py
+	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -n auto --dist worksteal tests/test_[i-z]*.py
 
 test-slow: setup ## the slow checks: real data, many seeds, large graphs
 	$(BIN)/python -m pytest -q -m slow

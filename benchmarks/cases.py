@@ -98,12 +98,11 @@ def make_plan(problem: Any, graph: Any, activations: int, algorithm: str = "reca
 
 def runner(problem: Any, graph: Any, plan: Any, warm: bool = True) -> Callable[[], Any]:
     """A whole run without trace or transcript, compiled unless not `warm`: call it and it has happened."""
-    import jax
-
     from relaydp.engine.loop import run
+    from relaydp.engine.randomness import Simulated
 
     def go() -> Any:
-        return run(problem, graph, plan, np.zeros(problem.dim), jax.random.key(1), False)
+        return run(problem, graph, plan, np.zeros(problem.dim), Simulated(1), False)
 
     if warm:
         go()

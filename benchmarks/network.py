@@ -3,7 +3,7 @@
     hop        receive to receive, on loopback with mutual TLS: accept (one fsync), ask the next party, commit (one
                fsync), send. The gradient and its noise are left out: a stand-in passes the baton on as it came
     floor      two fsyncs of a baton's bytes on the same disk, measured in the same run
-    noise      of OpenDP's sampler, which an activation adds to a hop
+    noise      which an activation adds to a hop; `benchmarks/noise.py` says more
     idle       memory and processor time of an agent's processes after the end, while it lingers, with the half that
                holds the records and once that has been let go
 

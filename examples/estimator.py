@@ -18,7 +18,7 @@ y = np.where(risk + rng.logistic(size=4000) > 0, "returns", "stays")
 # What the forms allow, known without looking at anybody: these bounds are public.
 bounds = ([18, 60, 0], [96, 220, 30])
 account = PrivacyAccount(epsilon=3.0, delta=1e-5)
-model = RelayLogisticRegression(epsilon=1.0, bounds=bounds, account=account, random_state=0)
+model = RelayLogisticRegression(epsilon=1.0, bounds=bounds, account=account)
 
 with sklearn.config_context(enable_metadata_routing=True):
     line = make_pipeline(FunctionTransformer(), model.set_fit_request(sites=True))

@@ -1,10 +1,31 @@
-"""Strict numbers for every test: float64, no silent dtype promotion, no silent rank promotion."""
+"""Strict numbers for every test: float64, no silent dtype promotion, no silent rank promotion.
+
+`make test` runs every law, those that are dear on some of their cases (`@pytest.mark.sample`), and lets XLA compile in
+haste. `make test-all` sets RELAYDP_TESTS=all: every case, compiled as users have it.
+"""
 
 import os
+import zlib
+from importlib.metadata import version
 from pathlib import Path
 
-# Compiling is most of what tests do. What they compile is kept, apart from what the user's own runs keep, for the other
-# worker, for the processes that tests start, and for the next time.
+import pytest
+
+EVERYTHING = os.environ.get("RELAYDP_TESTS") == "all"
+
+# Compiling is most of what tests do: without optimisation, and by the older emitters, it takes a third of the time. XLA
+# ends the process at a flag that it does not know, so only versions that were tried are given them.
+IN_HASTE = (
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
+if not EVERYTHING and version("jaxlib").startswith("0.10."):
+    given = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = " ".join([*(flag for flag in IN_HASTE if flag.split("=")[0] not in given), given]).strip()
+
+# What tests compile is kept, apart from what the user's own runs keep, for the other worker, for processes that tests
+# start, and for the next time.
 os.environ.setdefault("RELAYDP_COMPILED", "0")
 if os.environ["RELAYDP_COMPILED"] == "0" and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -23,3 +44,33 @@ import relaydp  # noqa: E402, F401
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Of a law with `sample(n)` keep n cases, evenly spread over all of them; which ones differs from law to law."""
+    if EVERYTHING:
+        return
+    laws, chosen = {}, set()
+    for item in items:
+        laws.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for law, cases in laws.items():
+        mark = cases[0].get_closest_marker("sample")
+        count = min(mark.args[0], len(cases)) if mark else len(cases)
+        first = zlib.crc32(law.encode()) % len(cases)
+        chosen |= {cases[(first + k * len(cases) // count) % len(cases)] for k in range(count)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = [item for item in items if item in chosen]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter, config):
+    """What we would ask first of whoever reports a failure: after everything but the last line, where it is read."""
+    found = yield
+    failed = terminalreporter.stats.get("failed", []) + terminalreporter.stats.get("error", [])
+    if failed and not hasattr(config, "workerinput"):  # a worker of pytest-xdist reports to nobody
+        from relaydp.cli.checks import in_brief
+
+        terminalreporter.section("where this ran")
+        for line in (*in_brief(), "To report this, paste these lines and the first failure into a new issue."):
+            terminalreporter.line(line)
+    return found

@@ -31,6 +31,16 @@ from relaydp.runtime.rehearsal import free_ports
 
 SEED = 11
 BATON, ROUND, ENDING = 1, 2, 3  # kinds of messages, as the journals have them
+STUCK = 300.0  # seconds that nothing takes, on the slowest and busiest machine, unless it will never come
+
+
+def wait_for(what: Callable[[], Any], seconds: float = STUCK) -> Any:
+    """The first true answer; AssertionError if there is none."""
+    until = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < until, f"waited {seconds:g} s for {what}"
+        time.sleep(0.01)
+    return found
 
 
 @lru_cache(maxsize=8)
@@ -182,13 +192,14 @@ def _kept_programs() -> str:
     return folder
 
 
-def run_all(lab: Lab, seconds: float = 60.0, **changes: Any) -> list[int]:
+def run_all(lab: Lab, **changes: Any) -> list[int]:
     """Run every agent to its end; their exit codes."""
     running = [start(lab.settings(i, **changes), lab.folder / f"p{i}.log") for i in range(len(lab.homes))]
-    return wait_all(running, seconds)
+    return wait_all(running)
 
 
-def wait_all(running: list[Any], seconds: float) -> list[int]:
+def wait_all(running: list[Any], seconds: float = STUCK) -> list[int]:
+    """The exit codes of processes; whoever is left after so many seconds is killed."""
     until = time.monotonic() + seconds
     for process in running:
         process.join(max(0.0, until - time.monotonic()))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import random
 import struct
 import sys
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from consortium_lab import faults, make_lab, rows_of, start, wait_all
+from consortium_lab import STUCK, faults, make_lab, rows_of, start, wait_all, wait_for
 from hostile_peer import (
     DATA,
     END_HEADERS,
@@ -41,7 +42,6 @@ from hostile_peer import (
     prefixed,
     request,
     tls_context,
-    wait_for,
 )
 
 from relaydp.runtime import relay_pb2 as pb
@@ -129,7 +129,7 @@ class Fuzzer:
         data = self.content()
         method = self.chance.choice((self._greet, self._pass))
         try:
-            answer = method(data, timeout=20)
+            answer = method(data, timeout=STUCK)
         except grpc.RpcError as error:
             self.seen[error.code().name] += 1
             return
@@ -157,27 +157,27 @@ class Fuzzer:
             time.sleep(0.02)
 
 
-def fuzz(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
-    """What was sent and what came of it; `faults` is empty if all is well."""
+def fuzz(folder: Path, seed: int, seconds: float = math.inf, shots: float = math.inf) -> dict[str, Any]:
+    """What was sent, for so long or so often, and what came of it; `faults` is empty if all is well."""
     lab = make_lab(folder, 4)
     log = folder / "p1.log"
     running = {party: start(lab.settings(party), folder / f"p{party}.log") for party in (0, 1, 3)}
     try:
-        wait_for(lambda: any(line["event"] == "accepted" for line in lines(log)), 60)
+        wait_for(lambda: any(line["event"] == "accepted" for line in lines(log)))
         held = parse(rows_of(lab, 1, "SELECT message FROM inbox WHERE done=0")[0][0])
         assert held.kind == BATON
         pid, address = running[1].pid, lab.consortium.parties[1].address
         before, memory_before, until = journal_of(lab), memory(pid), time.monotonic() + seconds
         with closing(channel(lab.homes[0], lab.homes[1], address, "p1")) as calls:
             fuzzer = Fuzzer(held, calls, int(address.split(":")[1]), lab.homes[0], random.Random(seed))
-            while time.monotonic() < until and running[1].is_alive():
+            while time.monotonic() < until and fuzzer.seen.total() < shots and running[1].is_alive():
                 fuzzer.shoot()
         found = [] if running[1].is_alive() else [f"the agent died with exit code {running[1].exitcode}"]
         growth = memory(pid) - memory_before if not found else 0
         found += [f"its memory grew by {growth} bytes"] if growth > GROWTH else []
         found += ["its journal changed"] if journal_of(lab) != before else []
         running[2] = start(lab.settings(2), folder / "p2.log")
-        codes = wait_all(list(running.values()), 120)
+        codes = wait_all(list(running.values()))
         found += [f"exit codes {codes}"] if any(codes) else faults(lab)
         found += odd_lines(log)
     finally:
@@ -206,7 +206,7 @@ def main() -> int:
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        report = fuzz(Path(folder), given.seconds, seed)
+        report = fuzz(Path(folder), seed, seconds=given.seconds)
     print(json.dumps(report, indent=2))
     return 1 if report["faults"] else 0
 

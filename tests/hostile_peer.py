@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from consortium_lab import Lab
+from consortium_lab import STUCK, Lab
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -32,15 +32,6 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
 STATUS = {code.value[0]: code.name for code in grpc.StatusCode}
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """The first true answer; AssertionError if there is none in time."""
-    until = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < until, f"waited {seconds:g} s for {what}"
-        time.sleep(0.01)
-    return found
 
 
 def lines(log: Path, begin: int = 0) -> list[dict[str, Any]]:
@@ -167,7 +158,7 @@ class Wire:
     """A TLS connection that speaks HTTP/2 as told. `status` of a stream is its grpc-status, by name."""
 
     def __init__(self, port: int, home: Path | None, context: ssl.SSLContext | None = None, begin: bool = True) -> None:
-        plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+        plain = socket.create_connection(("127.0.0.1", port), timeout=STUCK)
         try:
             self.socket = (context or tls_context(home)).wrap_socket(plain, server_hostname="p1")
         except BaseException:
@@ -197,7 +188,7 @@ class Wire:
             pass
         except OSError:
             self.is_closed = True
-        self.socket.settimeout(10)
+        self.socket.settimeout(STUCK)
         for kind, flags, stream, payload in frames_of(self._buffer):
             self._take(kind, flags, stream, payload)
 
@@ -218,7 +209,7 @@ class Wire:
         elif kind == RESET:
             self.status.setdefault(stream, "reset")
 
-    def pour(self, stream: int, chunks: Iterable[bytes], seconds: float = 20.0) -> int:
+    def pour(self, stream: int, chunks: Iterable[bytes], seconds: float = STUCK) -> int:
         """Send data as fast as the other side lets us, until it has enough of it; how many bytes it took."""
         sent, until = 0, time.monotonic() + seconds
         for chunk in chunks:
@@ -233,7 +224,7 @@ class Wire:
                     self._window, sent, left = self._window - room, sent + room, left[room:]
         return sent
 
-    def ending(self, stream: int, seconds: float = 10.0) -> str:
+    def ending(self, stream: int, seconds: float = STUCK) -> str:
         """The stream's status; "closed" if the connection ends without one, "silence" if nothing happens."""
         until = time.monotonic() + seconds
         while stream not in self.status and not self.is_closed and time.monotonic() < until:
@@ -256,7 +247,7 @@ def raw_call(port: int, home: Path, method: str, body: Iterable[bytes] = (), *he
 
 def greeted(port: int, say: bytes) -> str:
     """What becomes of a connection without TLS."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", port), timeout=STUCK) as plain:
         plain.sendall(say)
         try:
             return "open" if plain.recv(100) else "closed"
@@ -327,7 +318,7 @@ class FalseNeighbour:
         for each in self._open:
             _shut(each)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(STUCK)
 
 
 def _shut(open_socket: socket.socket) -> None:

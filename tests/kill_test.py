@@ -18,6 +18,7 @@ really taken, bit for bit. The others draw real noise, so that whatever is drawn
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import multiprocessing
 import os
@@ -43,7 +44,7 @@ KILLS_A_RUN = 50
 ACTIVATIONS = 12
 OUTSIDE = {"one": 0.55, "two at once": 0.15, "just starting": 0.25, "all at once": 0.05}  # and how often
 OTHER_HALF = "the half with the records"  # of an agent that is two processes
-STALL_SECONDS = 40.0  # without a commit, a start or an end anywhere
+STALL_SECONDS = 120.0  # without a commit, a start or an end anywhere
 CALL_BACK_SECONDS = 2.0
 
 
@@ -107,6 +108,16 @@ def run_early(settings: Any, log: str, hook: Any = None) -> None:
     from relaydp.runtime.relaying import Relaying
     from relaydp.runtime.rounds import Rounds
 
+    async def insist(peer: Any, message: Any) -> None:
+        """What was never taken in cannot be told from what comes later, so a slow neighbour is waited for."""
+        while True:
+            try:
+                return await peer.pass_on(message)
+            except Unreachable:
+                if peer.up:  # it refuses
+                    return
+            await asyncio.sleep(0.05)
+
     def sending_first(act: Callable[..., Any]) -> Callable[..., Any]:
         async def unsafe(self: Any, *given: Any) -> None:
             agent, journal = self.agent, self.agent.journal
@@ -116,10 +127,7 @@ def run_early(settings: Any, log: str, hook: Any = None) -> None:
             finally:
                 agent.journal = journal
             for receiver, message in late.kept["send"]:
-                try:
-                    await agent.peers[agent.names.index(receiver)].pass_on(message)
-                except Unreachable:
-                    pass  # the ordinary way tries again
+                await insist(agent.peers[agent.names.index(receiver)], message)
             journal.commit(**late.kept)
             agent.send_now()
 

@@ -34,9 +34,10 @@ def here_and_there(monkeypatch, run, runs=digits.RUNS):
     return here, there
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
-@pytest.mark.parametrize("stored", ["bytes", "single"])
+@pytest.mark.parametrize("stored", ["bytes", "shifted bytes", "single"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_sums_along_rows_give_the_gradient(accelerator, loss, stored, intercept, clip):
     problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)
@@ -46,6 +47,7 @@ def test_sums_along_rows_give_the_gradient(accelerator, loss, stored, intercept,
         assert_same(jax.jit(Silos.gradient)(silos, agent, x, clip), by_hand(problem, agent, x, clip))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
 @pytest.mark.parametrize("loss", LOSSES)
@@ -59,9 +61,12 @@ def test_bytes_give_a_batch_its_gradients(accelerator, loss, intercept, clip):
         program = str(jax.make_jaxpr(batch)(silos, agent, xs, clip))
         assert "int32[28," in program.replace("i32[", "int32["), "seven digits of four points"
         for row, x in zip(batch(silos, agent, xs, clip), xs, strict=True):
-            assert_same(row, by_hand(problem, agent, x, clip))
+            expected = by_hand(problem, agent, x, clip)
+            size = max(np.abs(expected).max(), 1e-3 if clip is None else clip)  # a clip is what digits count from
+            np.testing.assert_allclose(row, expected, rtol=0, atol=1e-13 * size)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_no_record_moves_more_than_the_clip_wherever_the_point_is(accelerator, loss, intercept):
@@ -87,13 +92,13 @@ def test_a_batch_along_many_routes_takes_products(accelerator):
         assert_same(silos.gradient(agents[agent], x, 0.3), by_hand(problem, agent, x, 0.3))
 
 
-@pytest.mark.parametrize("stored", ["shifted bytes", "single", "double", "dense"])
+@pytest.mark.parametrize("stored", ["single", "double", "dense"])
 def test_records_that_are_no_plain_bytes_have_no_digits(accelerator, stored):
     problem = draw_problem("logistic", stored, False, SIZES, FEATURES)
     assert problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS) is problem.working_silos
 
 
-@pytest.mark.parametrize("stored", ["shifted bytes", "double", "dense"])
+@pytest.mark.parametrize("stored", ["double", "dense"])
 def test_records_that_do_not_suit_take_matrix_products(accelerator, stored):
     problem = draw_problem("logistic", stored, False, SIZES, FEATURES)
     assert problem.silos_for(5, clipped=True).turned is None
@@ -101,6 +106,16 @@ def test_records_that_do_not_suit_take_matrix_products(accelerator, stored):
         problem.silos_for(5, True).gradient(jnp.asarray(0), draw_x(problem), 0.3),
         by_hand(problem, 0, draw_x(problem), 0.3),
     )
+
+
+def test_features_on_scales_of_their_own_take_matrix_products(accelerator):
+    high = np.where(np.arange(FEATURES) % 2, 255.0, 100.0)
+    X = np.random.default_rng(0).integers(0, 256, (sum(SIZES), FEATURES), dtype=np.uint8)
+    problem = rd.huber(rd.Records(X, np.arange(len(X)) * 0.1), SIZES, threshold=0.8, ranges=(np.zeros(FEATURES), high))
+    silos = problem.silos_for(5, clipped=True)
+    assert silos.turned is None
+    assert problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS).bytes is None
+    assert_same(silos.gradient(jnp.asarray(0), draw_x(problem), 0.3), by_hand(problem, 0, draw_x(problem), 0.3))
 
 
 def test_one_large_agent_among_many_small_ones_is_not_padded_to_its_size(accelerator):
@@ -114,6 +129,7 @@ def test_a_processor_keeps_its_records_once():
     assert problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS).bytes is None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("algorithm", "walk", "private"),
     [("recal", "cyclic", True), ("recal", "cyclic", False), ("recal", "random", False), ("nids", "cyclic", False)],
@@ -132,6 +148,7 @@ def test_whole_batches_agree(monkeypatch, algorithm, walk, private):
     np.testing.assert_allclose(there.excess, here.excess, rtol=1e-9)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("walk", ["cyclic", "random"])
 @pytest.mark.parametrize("algorithm", ["recal", "walkman"])
 @pytest.mark.parametrize("private", [True, False], ids=["private", "open"])

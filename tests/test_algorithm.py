@@ -96,6 +96,7 @@ def test_each_algorithm_has_a_case():
     assert CASES.keys() == ALGORITHMS.keys() == set(rd.algorithms())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("loss", ["least_squares", "logistic"])
 @pytest.mark.parametrize("l1", [0.0, 0.05])
 def test_without_noise_it_reaches_the_optimum_found_by_cvxpy(case, loss, l1):
@@ -129,8 +130,10 @@ def test_without_noise_it_reaches_the_optimum_found_by_cvxpy(case, loss, l1):
     assert result.relative_error < params.tolerance
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("graph", THREE.values(), ids=THREE.keys())
 def test_one_seed_is_one_run(sound, graph):
+    """To the last bit: the same compiled program twice, on one machine."""
     name, params = sound
     problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
     budget = rd.Budget(epsilon=3.0, delta=1e-4)
@@ -150,6 +153,7 @@ def test_without_a_seed_no_two_runs_are_alike(sound):
     assert one.private and two.private and not np.isclose(one.x, two.x, rtol=1e-9).any()
 
 
+@pytest.mark.sample(1)
 def test_one_seed_is_one_run_in_pieces_and_without_compilation(sound):
     """Whether hops are compiled in chunks or run one by one does not change what is sent beyond rounding."""
     import jax
@@ -163,6 +167,7 @@ def test_one_seed_is_one_run_in_pieces_and_without_compilation(sound):
     assert np.allclose(fast.x, slow.x, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("graph", THREE.values(), ids=THREE.keys())
 def test_messages_follow_edges_and_are_counted_once(case, graph):
     name, params = case
@@ -178,6 +183,7 @@ def test_messages_follow_edges_and_are_counted_once(case, graph):
     assert result.trace.vectors[-1] == result.vectors
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("graph", THREE.values(), ids=THREE.keys())
 def test_the_ledger_charges_every_activation_once_and_adds_up_to_the_claim(sound, graph):
     name, params = sound
@@ -209,6 +215,7 @@ def test_an_argmin_has_no_gradient_mechanism_and_least_squares_no_bounded_slope(
     assert "gradient" in ALGORITHMS[ALGORITHMS[name].instead].mechanisms
 
 
+@pytest.mark.sample(2)
 def test_published_noise_that_decays_leaves_no_bias(case):
     """The bookkeeping law: noise enters through neighbour differences with the agent's own noisy value."""
     name, params = case
@@ -221,6 +228,7 @@ def test_published_noise_that_decays_leaves_no_bias(case):
     assert result.epsilon == np.inf
 
 
+@pytest.mark.sample(2)
 def test_relabelling_agents_relabels_the_answer(case):
     """The same records and graph under other names give the same model (cyclic: the route is relabelled too)."""
     name, _ = case
@@ -239,6 +247,7 @@ def test_relabelling_agents_relabels_the_answer(case):
     assert np.allclose(a.x, b.x, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.sample(3)
 def test_zero_data_leaves_only_prox_work(case):
     name, params = case
     empty = rd.Records(np.zeros((60, 5)), np.zeros(60))
@@ -251,6 +260,7 @@ def test_zero_data_leaves_only_prox_work(case):
 PRINTED = {"nids": 4800, "pg-extra": 9600, "d-admm": 9600, "rw-admm": 9600, "recal": 2400, "mr-admm": 19200}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", sorted(PRINTED.keys() & ALGORITHMS.keys()))
 def test_messages_by_the_papers_rule_are_the_papers(name):
     data = records(sizes=[10] * 8)
@@ -316,6 +326,7 @@ PENALTIES = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("graph", ["ring", "star", "erdos-renyi"])
 @pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIES.keys())
 def test_recal_with_the_papers_steps_equals_an_independent_transcription(graph, penalty):
@@ -351,12 +362,14 @@ def least_squares_table(n, seed=0):
     return rd.least_squares(rd.Records(X, X @ draw.normal(size=10) + 0.1 * draw.normal(size=n * 200)), agents=n, l2=1.0)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(5))
 def test_tuned_ring_walk_of_8_within_150_activations(seed):
     result = rd.solve(least_squares_table(8, seed), rd.ring(8), walk="random", activations=150, seed=seed)
     assert result.plf == 150 and result.relative_error < 1e-10
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("n", "walk"), [(32, "cyclic"), (64, "cyclic"), (128, "cyclic"), (32, "random")])
 def test_tuned_large_rings_within_600_activations(n, walk):
     result = rd.solve(least_squares_table(n), rd.ring(n), walk=walk, activations=600, transcript=False)
@@ -384,6 +397,7 @@ SUPPORTED = {
 }
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("walk", ["random", "lazy", "nonbacktracking", "tour"])
 @pytest.mark.parametrize("make", SUPPORTED.values(), ids=SUPPORTED.keys())
 @pytest.mark.parametrize("n", [16, pytest.param(64, marks=pytest.mark.slow), pytest.param(128, marks=pytest.mark.slow)])
@@ -403,6 +417,7 @@ def test_steps_outside_the_stable_set_are_refused_with_the_agent_and_the_cure():
         rd.solve(problem, rd.ring(6), steps={"alpha": 0.1, "beta": 5.0})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("variant", ["memoryless", "carried", "replace"])
 def test_the_published_variants_follow_their_equations(variant):
     """Replay the transcript in NumPy with the noise read off it: u~ = u+ - e, u+ as each variant has it."""

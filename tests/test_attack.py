@@ -123,6 +123,7 @@ def test_every_algorithm_has_an_inference():
     assert INFERENCES.keys() == ALGORITHMS.keys()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", sorted(INFERENCES))
 def test_without_noise_every_gradient_that_reached_the_wire_is_recovered(name):
     """Nothing but the transcript and public facts; the records go to the scorer. For an argmin: its stationarity."""
@@ -146,6 +147,7 @@ def test_an_argmin_found_by_iteration_gives_its_gradient_away_too(name):
     assert len(errors) >= 4 * len(SIZES) and (errors < 1e-8).all()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SOUND)
 def test_under_the_sound_mechanism_what_is_recovered_is_the_noisy_gradient_and_no_more(name):
     """The inferred gradient is the door's noisy answer to 1e-8; from the records' own it is as far as the noise."""
@@ -186,6 +188,7 @@ BEHIND_A_PROX = ("dgd", "pg-extra", "pg-admm", "rw-admm-linearised", "tripd-dist
 KINKS = [("recal", r) for r in REGULARISERS] + [(name, "l1") for name in BEHIND_A_PROX]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "r"), KINKS)
 def test_a_nonsmooth_r_hides_the_coordinates_at_its_kinks_and_no_other(name, r):
     problem = make_problem(regulariser=REGULARISERS[r], clip=1.0)
@@ -208,6 +211,7 @@ def test_a_prox_that_is_not_in_the_way_hides_nothing():
         compare(found, notes)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("variant", "scale"), [("memoryless", 1.0), ("replace", 1.0), ("carried", 0.0), ("carried", 1e3)]
 )

@@ -119,6 +119,7 @@ def test_a_pair_of_ones_own_is_checked():
 
 
 # a baton, copies, pushes, edges; the slow test below has all algorithms
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["recal", "dgd", "rw-admm-linearised", "tripd-dist"])
 def test_the_sound_mechanism_stands(name):
     report = quick(name, budget=rd.Budget(4.0, 1e-5))
@@ -144,6 +145,7 @@ def test_a_true_claim_is_refuted_no_oftener_than_the_confidence_allows():
     assert alarms <= 5
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("variant", ["memoryless", "carried", "replace"])
 def test_the_published_mechanism_falls(variant):
     report = quick(mechanism="published", variant=variant, runs=20_000)

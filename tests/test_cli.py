@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from relaydp import engine
 from relaydp.cli.main import app
 from relaydp.errors import InputError
+from relaydp.privacy import epsilon_exact, rho_for
 from relaydp.settings.config import Config, build, line_of, parse_toml, read_config
 
 HERE = Path(__file__).resolve().parent
-COMMANDS = ("demo", "doctor", "run", "compare", "plan", "audit", "attack", "show", "rerun", "ledger", "data")
+COMMANDS = ("demo", "doctor", "run", "account", "compare", "plan", "audit", "attack", "show", "rerun", "ledger", "data")
 KEYS = (
     "algorithm mechanism agents graph walk plf activations messages vectors epsilon epsilon_paper delta rho "
     "relative_error accuracy status seconds"
@@ -55,7 +56,7 @@ def strict(text: str):
 
 def command(*args: object, **options) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "relaydp", *map(str, args)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, **options)
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_help_waits_for_nothing_heavy(words):
         "heavy = {'jax', 'numpy', 'scipy', 'sklearn', 'matplotlib', 'networkx'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -121,6 +122,18 @@ def test_json_is_one_strict_object_with_every_key():
     assert found["mechanism"] == "gradient" and found["status"] == "finished"
     assert (found["agents"], found["plf"], found["delta"]) == (3, 3, 1e-5)
     assert found["epsilon"] == pytest.approx(1.0) and found["epsilon_paper"] > 1.0
+    assert found["private"] is True and found["simulation"] is False
+
+
+def test_a_seed_makes_a_simulation_that_says_so_everywhere(tmp_path):
+    words = [*SMALL, "--epsilon", "1", "--seed", "3"]
+    found = strict(call("run", *words, "--json", "--out", tmp_path / "kept").stdout)
+    assert found["private"] is False and found["simulation"] is True and found["epsilon"] is None
+    assert found["epsilon_planned"] == pytest.approx(1.0) and found["guarantee"].startswith("simulation: no promise")
+    assert "simulation: no promise" in call("show", tmp_path / "kept").stdout
+    again = strict(call("run", *words, "--json").stdout)
+    same = {key: value for key, value in found.items() if key != "seconds"}
+    assert {key: value for key, value in again.items() if key != "seconds"} == same
 
 
 def test_without_epsilon_there_is_no_guarantee():
@@ -148,13 +161,14 @@ def test_published_says_that_its_claim_is_unproven():
 
 def test_a_file_and_flags_mean_the_same(tmp_path):
     file = tmp_path / "run.toml"
-    file.write_text(SMALL_TOML + "epsilon = 1.0\n")
-    timeless = [strict(call("run", *words, "--json").stdout) for words in ([file], [*SMALL, "--epsilon", "1"])]
+    file.write_text(SMALL_TOML + "epsilon = 1.0\nseed = 0\n")
+    flags = [*SMALL, "--epsilon", "1", "--seed", "0"]
+    timeless = [strict(call("run", *words, "--json").stdout) for words in ([file], flags)]
     for found in timeless:
         found.pop("seconds")
     assert timeless[0] == timeless[1]
     assert read_config(file) == read_config(
-        None, {"data": "breast-cancer", "agents": "3", "activations": 3, "walk": "cyclic", "epsilon": 1.0}
+        None, {"data": "breast-cancer", "agents": "3", "activations": 3, "walk": "cyclic", "epsilon": 1.0, "seed": 0}
     )
 
 
@@ -227,7 +241,7 @@ def test_each_commented_key_of_the_example_is_known():
 
 def test_out_show_rerun(tmp_path):
     folder = tmp_path / "kept" / "first"
-    made = call("run", *SMALL, "--epsilon", "1", "--out", folder, "--json")
+    made = call("run", *SMALL, "--epsilon", "1", "--seed", "3", "--out", folder, "--json")
     assert made.exit_code == 0, made.output
     assert strict(call("show", folder, "--json").stdout) == strict(made.stdout)
     assert "saved in" in call("show", folder).stdout
@@ -238,13 +252,83 @@ def test_out_show_rerun(tmp_path):
     refused = call("run", *SMALL, "--out", folder)
     assert refused.exit_code == 2 and "--overwrite" in refused.stderr
     replaced = call("run", *SMALL, "--out", folder, "--overwrite", "--json")
-    assert replaced.exit_code == 0 and strict(call("show", folder, "--json").stdout)["epsilon"] is None
+    assert replaced.exit_code == 0 and strict(call("show", folder, "--json").stdout)["mechanism"] is None
+
+
+def test_a_private_run_is_shown_but_not_repeated(tmp_path):
+    made = call("run", *SMALL, "--epsilon", "1", "--out", tmp_path / "first", "--json")
+    assert made.exit_code == 0 and strict(made.stdout)["private"] is True, made.output
+    assert strict(call("show", tmp_path / "first", "--json").stdout) == strict(made.stdout)
+    assert strict(call("show", tmp_path / "first" / "publish", "--json").stdout)["accuracy"] is None
+    refused = call("rerun", tmp_path / "first")
+    assert refused.exit_code == 2 and "private run, which cannot be repeated" in refused.stderr
+    simulated = call("rerun", tmp_path / "first", "--seed", "1", "--json")
+    assert simulated.exit_code == 0 and strict(simulated.stdout)["simulation"] is True
+    assert "identical" not in strict(simulated.stdout)
+
+
+def test_a_private_run_cannot_be_repeated(tmp_path):
+    folder = tmp_path / "kept"
+    made = strict(call("run", *SMALL, "--epsilon", "1", "--out", folder, "--json").stdout)
+    assert made["private"] is True and strict(call("show", folder, "--json").stdout) == made
+    refused = call("rerun", folder)
+    assert refused.exit_code == 2 and "kept nowhere" in refused.stderr and refused.stdout == ""
+
+
+# ---------------------------------------------------------------- accounts
+
+
+def test_two_runs_add_up_and_the_third_is_refused_before_a_record_is_used(tmp_path, monkeypatch):
+    file = tmp_path / "cancer.account"
+    made = strict(call("account", "new", file, "--epsilon", "1.5", "--json").stdout)
+    assert (made["spent"], made["runs"]) == (0.0, [])
+    words = ["run", *SMALL, "--epsilon", "1", "--account", file]
+    first, second = (strict(call(*words, "--json").stdout) for _ in range(2))
+    assert first["private"] and first["account"]["spent"] == pytest.approx(1.0)
+    both = epsilon_exact(2 * rho_for(1.0, 1e-5), 1e-5)
+    assert second["account"]["spent"] == pytest.approx(both) and 1.0 < both < 1.5
+    place = sys.modules["relaydp.engine.solve"]
+    monkeypatch.setattr(place, "run", lambda *a, **k: pytest.fail("records were used"))
+    monkeypatch.setattr(place, "minimise", lambda *a, **k: pytest.fail("records were used"))
+    refused = call(*words)
+    assert refused.exit_code == 2 and "did not run" in refused.stderr and refused.stdout == ""
+    shown = strict(call("account", "show", file, "--json").stdout)
+    assert len(shown["runs"]) == 2 and shown["spent"] == second["account"]["spent"]
+    assert "2 runs charged" in call("account", "show", file).stdout
+
+
+def test_a_simulation_is_not_charged(tmp_path):
+    file, config = tmp_path / "cancer.account", tmp_path / "run.toml"
+    assert call("account", "new", file, "--epsilon", "1").exit_code == 0
+    both = call("run", *SMALL, "--epsilon", "1", "--seed", "0", "--account", file)
+    assert both.exit_code == 2 and "promises nothing" in both.stderr
+    bare = call("run", *SMALL, "--account", file)
+    assert bare.exit_code == 2 and "belongs to a budget" in bare.stderr
+    # a flag takes the file's account away, as it does with the file's budget
+    config.write_text(SMALL_TOML + 'epsilon = 1.0\naccount = "cancer.account"\n')
+    assert read_config(config).run.account == str(file)
+    assert strict(call("run", config, "--seed", "0", "--json").stdout)["simulation"] is True
+    assert strict(call("run", config, "--mechanism", "none", "--json").stdout)["mechanism"] is None
+    assert strict(call("account", "show", file, "--json").stdout)["runs"] == []
+    assert strict(call("run", config, "--json").stdout)["account"]["spent"] == pytest.approx(1.0)
+
+
+def test_an_account_is_never_begun_anew(tmp_path):
+    file = tmp_path / "cancer.account"
+    lost = call("run", *SMALL, "--epsilon", "1", "--account", file)
+    assert lost.exit_code == 2 and "relaydp account new" in lost.stderr and not file.exists()
+    assert call("account", "new", file, "--epsilon", "1").exit_code == 0
+    again = call("account", "new", file, "--epsilon", "9")
+    assert again.exit_code == 2 and "exists already" in again.stderr
+    (tmp_path / "note.txt").write_text("no account")
+    assert call("account", "show", tmp_path / "note.txt").exit_code == 2
+    assert call("account", "new", tmp_path / "b", "--epsilon", "1", "--delta", "1e-300").exit_code == 2
 
 
 def test_rerun_with_data_that_moved(tmp_path, visits):
     folder = tmp_path / "result"
     words = ["--data", visits, "--agents", "ward", "--activations", "3", "--ranges", "0,100", "--epsilon", "1"]
-    made = call("run", *words, "--out", folder)
+    made = call("run", *words, "--seed", "0", "--out", folder)
     assert made.exit_code == 0, made.output
     moved = visits.rename(tmp_path / "moved.csv")
     lost = call("rerun", folder)
@@ -317,6 +401,9 @@ BAD = {
     "epsilon nan": ({}, [*BC, "--epsilon", "nan"], ["--epsilon"]),
     "delta 0": ({}, [*BC, "--epsilon", 1, "--delta", 0], ["--delta", "between 0 and 1"]),
     "delta 1": ({}, [*BC, "--epsilon", 1, "--delta", 1], ["--delta", "between 0 and 1"]),
+    "delta of 1/m": ({}, [*BC, "--epsilon", 1, "--delta", 0.01], ["152 records", "1e-05", "--allow-large-delta"]),
+    "delta below the noise": ({}, [*BC, "--epsilon", 1, "--delta", 1e-300], ["1e-30 to 0.5"]),
+    "budget on Ray without a seed": ({}, [*BC, "--epsilon", 1, "--on", "ray"], ["--seed=0", "consortium"]),
     "delta alone": ({}, [*BC, "--delta", 0.1], ["without epsilon"]),
     "none with epsilon": ({}, [*BC, "--epsilon", 1, "--mechanism", "none"], ["mechanism 'none'", "epsilon=1"]),
     "published without epsilon": ({}, [*BC, "--mechanism", "published"], ["'published'", "without epsilon"]),
@@ -545,7 +632,7 @@ def test_a_closed_pipe_is_quiet():
     read, write = os.pipe()
     os.close(read)
     words = [sys.executable, "-m", "relaydp", "data", "list"]
-    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True, timeout=300)
     os.close(write)
     assert done.stderr == ""
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from effort import size
 from typer.testing import CliRunner
 
 import relaydp as rd
@@ -17,15 +18,18 @@ def problem():
     return rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2, record_norm=2.0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("budget", [None, rd.Budget(4.0, 1e-4)], ids=["open", "private"])
 def test_every_algorithm_is_a_row_with_numbers_or_a_reason(problem, budget):
-    table = rd.compare(problem, rd.ring(4), "all", budget, seeds=range(2), activations=10)
-    assert sorted(row["algorithm"] for row in table.rows) == rd.algorithms()
+    # a relay, rounds, two that minimise exactly, and two that a ring of four or a budget does not suit
+    some = ["recal", "nids", "d-admm", "walkman", "afbs", "m-admm"]
+    table = rd.compare(problem, rd.ring(4), size("all", some), budget, seeds=range(2), activations=10)
+    assert sorted(row["algorithm"] for row in table.rows) == size(rd.algorithms(), sorted(some))
     for row in table.rows:
         empty = [key for key in NUMBERS if row[key] is None]
         assert not empty or row["note"], f"{row['algorithm']} leaves {empty} empty without a reason"
         if budget is not None and row["status"] == "finished":
-            assert row["epsilon"] <= 4.0
+            assert row["epsilon_planned"] <= 4.0
     ranked = [row["excess"] for row in table.rows if row["excess"] is not None]
     assert ranked == sorted(ranked)
     json.dumps(table.summary(), allow_nan=False)

@@ -8,7 +8,6 @@ import tomllib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import jax
 import numpy as np
 import pytest
 from cryptography import x509
@@ -24,9 +23,11 @@ from relaydp.algorithm import ALGORITHMS
 from relaydp.cli import consortium as command
 from relaydp.cli.main import app
 from relaydp.engine.loop import run
+from relaydp.engine.randomness import Simulated
 from relaydp.errors import InputError, PrivacyError
 from relaydp.lines import line_of
 from relaydp.privacy import epsilon_exact
+from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import build_again
 from relaydp.runtime.agreement import longest_wait, network_algorithms, verified
 from relaydp.runtime.consortium import (
@@ -517,17 +518,17 @@ def test_facts_are_those_of_the_problem(tables, changes):
     found = whole_problem(made, everyone).public_facts()
     assert (facts.agents, facts.dim, facts.modulus, facts.public) == (3, found.dim, found.modulus, found.public)
     assert np.array_equal(facts.sizes, found.sizes)
-    np.testing.assert_allclose(facts.smoothness, found.smoothness, rtol=1e-15)
-    np.testing.assert_allclose(facts.clip, found.clip, rtol=1e-15)
+    np.testing.assert_allclose(facts.smoothness, found.smoothness, rtol=1e-14)  # NumPy's hypot, and Python's
+    np.testing.assert_allclose(facts.clip, found.clip, rtol=1e-14)
 
 
 def follow(consortium):
     """What the simulator makes of the agreed plan, with noise from the walk's seed."""
     problem, plan = whole_problem(consortium, shares()), plan_of(consortium)
-    noise = jax.random.split(jax.random.key(consortium.walk_seed))[1]
-    return problem, run(problem, consortium.graph, plan, np.zeros(problem.dim), noise, False)
+    return problem, run(problem, consortium.graph, plan, np.zeros(problem.dim), Simulated(consortium.walk_seed), False)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "walk, schedule", [("random", {"ratio": 1.05}), ("nonbacktracking", {"ratio": 1.0}), ("tour", {})]
 )
@@ -558,7 +559,7 @@ def by_hand(consortium, activations):
     method, facts = ALGORITHMS[consortium.algorithm], facts_of(consortium)
     path = consortium.walk or "all"
     steps = method.choose_steps("paper", facts, consortium.graph, path, activations, None).steps._asdict()
-    sensitivity = 2 * facts.clip / facts.sizes
+    sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
     rho = rd.Budget(consortium.epsilon, consortium.delta).rho
     scales = np.tile(sensitivity * np.sqrt(activations / (2 * rho)), (activations, 1))
     numbers = {name: np.asarray(value).tolist() for name, value in steps.items()}
@@ -604,6 +605,21 @@ def doctored(planned, **changes):
     return replace(planned, plan=replace(planned.plan, **changes))
 
 
+@pytest.mark.parametrize("delta", [1 / max(SIZES), 0.3, 0.9])
+def test_a_plan_at_a_delta_of_1_over_m_is_refused_by_everybody(planned, delta):
+    with pytest.raises(PrivacyError, match=f"an agent with {max(SIZES)} records|can promise 1e-30 to 0.5"):
+        plan_of(replace(planned, delta=delta))
+
+
+def test_a_partys_limit_has_a_delta_of_its_own_by_default(planned):
+    from inspect import signature
+
+    from relaydp.cli.agent import serve
+    from relaydp.runtime.brief import Settings
+
+    assert signature(serve).parameters["max_delta"].default == Settings.max_delta == 1e-5
+
+
 def test_a_plan_with_too_little_noise_is_refused(planned):
     plan = planned.plan
     quieter = plan.scales.copy()
@@ -629,9 +645,24 @@ def test_a_plan_with_another_sensitivity_is_refused(planned):
     for case in (
         doctored(planned, sensitivity=halved, scales=plan.scales * np.array([1.0, 1.0, 0.5])),
         doctored(planned, sensitivity=plan.sensitivity * (1 + 1e-9)),
+        doctored(planned, sensitivity=np.nextafter(plan.sensitivity, 0.0)),  # what rounding adds has to be paid for
+        doctored(planned, sensitivity=2 * facts_of(planned).clip / facts_of(planned).sizes),
         replace(planned, parties=tuple(fewer)),
     ):
         with pytest.raises(PrivacyError, match="a record of east can move|a record of north can move"):
+            plan_of(case)
+
+
+def test_what_secret_noise_cannot_promise_is_refused_with_the_plan(planned):
+    """Before anybody has touched a record, and not at the first release."""
+    plan = planned.plan
+    for case, says in (
+        (replace(planned, delta=0.6), "secret noise can promise"),
+        (replace(planned, epsilon=2000.0), "secret noise is proven up to"),
+        (replace(planned, epsilon=1e-12), "the noise is exact enough for 0 of them"),
+        (doctored(planned, scales=plan.scales * 1e12), "Plan for less noise"),
+    ):
+        with pytest.raises(PrivacyError, match=says):
             plan_of(case)
 
 

@@ -120,7 +120,8 @@ def test_rows_say_what_they_promise(squares, classes, monkeypatch, tmp_path):
         expected = [curators.OPTIMUM, curators.NOTHING, curators.PROPOSED, curators.ORACLE, *extra, curators.ALONE]
         assert [row["method"] for row in rows] == expected
         assert {row["epsilon"] for row in rows[:2]} == {None} and {row["epsilon"] for row in rows[2:]} == {1.0}
-        assert all(row["excess"] >= 0 and 0 <= row["accuracy"] <= 1 for row in rows)
+        # the optimum's own excess is a difference of two equal numbers, each rounded in its way
+        assert all(row["excess"] >= -1e-13 and 0 <= row["accuracy"] <= 1 for row in rows)
         assert "leaks" in rows[3]["guarantee"]
         table = curators.markdown(rows)
         assert all(table.count(f"| {method} |") == 2 for method in expected)

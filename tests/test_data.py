@@ -72,6 +72,7 @@ def script():
 # The catalogue
 
 
+@pytest.mark.sample(2)
 def test_each_entry_loads_as_described(entry):
     data = load_data(entry.name)
     assert data.test is not None

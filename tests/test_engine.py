@@ -1,6 +1,5 @@
 """solve, sweep, solve_alone, results: what is promised about a run, its noise, its cost and its folder."""
 
-import json
 import math
 import os
 from types import SimpleNamespace
@@ -8,6 +7,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from effort import size
 
 import relaydp as rd
 from relaydp.engine import loop, trace
@@ -56,7 +56,7 @@ def test_a_private_plan_depends_on_public_facts_only(cancer):
     other = rd.Records(draw.uniform(0, 4000, cancer.data.X.shape), cancer.data.y, ranges=cancer.data.ranges)
     stranger = rd.logistic(other, agents=6, l2=1e-2, record_norm=2.0)
     for walk in ("random", "tour"):
-        for graph in (rd.ring(6), rd.star(6)):
+        for graph in size((rd.ring(6), rd.star(6)), (rd.star(6),)):
             options = {
                 "algorithm": "recal", "mechanism": "gradient", "budget": BUDGET, "activations": None, "walk": walk,
                 "steps": "tuned", "key": jax.random.key(0), "start": 0, "ratio": None, "variant": None,
@@ -130,6 +130,7 @@ def test_x_leaks_exact_gradients_under_the_published_mechanism():
         assert np.mean(np.array(errors) < 1e-6) > 0.99
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("walk", ["cyclic", "tour", "random"])
 def test_a_sweep_is_its_runs(cancer, walk):
     budgets = [rd.Budget(epsilon=e, delta=1e-5) for e in (0.5, 4.0)]
@@ -139,7 +140,7 @@ def test_a_sweep_is_its_runs(cancer, walk):
         one = rd.solve(cancer, rd.ring(6), budget=runs.budget[k], seed=int(runs.seed[k]), walk=walk)
         assert np.allclose(one.x, runs.x[k], rtol=1e-9, atol=1e-12)
         assert one.plf == runs.plf[k] and one.messages == runs.messages[k]
-        assert one.epsilon == runs.epsilon[k] and np.isclose(one.accuracy, runs.accuracy[k])
+        assert one.epsilon_planned == runs.epsilon_planned[k] and np.isclose(one.accuracy, runs.accuracy[k])
     assert len(runs.medians()) == 2
 
 
@@ -168,20 +169,24 @@ def test_an_interrupt_keeps_what_is_done_and_still_claims_the_whole_plan(cancer)
         if done >= total // 2:
             raise KeyboardInterrupt
 
-    whole = rd.solve(cancer, rd.ring(6), budget=BUDGET, walk="cyclic", activations=50)
-    part = rd.solve(cancer, rd.ring(6), budget=BUDGET, walk="cyclic", activations=50, progress=stop)
+    options = {"budget": BUDGET, "walk": "cyclic", "activations": 50}
+    whole = rd.solve(cancer, rd.ring(6), **options, seed=0)
+    part = rd.solve(cancer, rd.ring(6), **options, seed=0, progress=stop)
     assert part.status == "interrupted" and 0 < part.hops < whole.hops
     assert np.array_equal(part.transcript.x, whole.transcript.x[: part.hops])
     assert np.array_equal(part.x, whole.transcript.x[part.hops - 1])
     assert len(part.ledger) == part.hops and part.ledger.rho < whole.ledger.rho
-    assert part.epsilon == whole.epsilon  # stopping may have depended on what was released
+    private = rd.solve(cancer, rd.ring(6), **options, progress=stop)
+    assert private.status == "interrupted" and private.ledger == part.ledger
+    assert private.epsilon == whole.epsilon_planned  # stopping may have depended on what was released
 
 
 def test_a_result_folder_reloads_and_reruns_to_the_same_bits(cancer, tmp_path):
+    """On the machine that saved it: `relaydp rerun` says of another that its bits may be others."""
     result = rd.solve(cancer, rd.erdos_renyi(6, 0.6), budget=BUDGET, activations=9, seed=4)
     folder = result.save(tmp_path / "run")
     loaded = rd.load_result(folder)
-    assert loaded.summary() == json.loads((folder / "summary.json").read_text())
+    assert loaded.summary() == result.summary() and loaded.config == result.config
     assert np.array_equal(loaded.x, result.x) and loaded.ledger == result.ledger
     assert np.array_equal(loaded.trace.objective, result.trace.objective)
     again = rd.rerun(folder)
@@ -192,13 +197,13 @@ def test_a_result_folder_reloads_and_reruns_to_the_same_bits(cancer, tmp_path):
         result.save(folder)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
-    with pytest.raises(rd.errors.InputError, match="has no config.json"):
+    with pytest.raises(rd.errors.InputError, match="has no keep/config.json"):
         result.save(tmp_path / "mine", overwrite=True)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
 
 
 def test_a_trace_that_would_take_long_is_measured_at_fewer_points(cancer, tmp_path, monkeypatch):
-    options = {"budget": BUDGET, "walk": "cyclic", "activations": 60, "transcript": False}
+    options = {"budget": BUDGET, "walk": "cyclic", "activations": 60, "transcript": False, "seed": 0}
     whole = rd.solve(cancer, rd.ring(6), **options).trace
     monkeypatch.setattr(trace, "LITTLE", 0)
     for few, points in [
@@ -252,7 +257,9 @@ def test_no_record_is_written_to_a_result_folder(tmp_path):
     result = rd.solve(rd.least_squares(rd.Records(X, X[:, 0]), agents=4, l2=0.1), rd.ring(4), activations=5)
     folder = result.save(tmp_path / "run")
     needle = np.float64(0.123456789012345).tobytes()
-    for file in folder.iterdir():
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert len(files) > 6
+    for file in files:
         content = file.read_bytes()
         assert needle not in content and b"0.123456789012345" not in content
 
@@ -334,12 +341,13 @@ def test_mnist_at_epsilon_one_half():
         pytest.skip("MNIST is read from $RELAYDP_DATA, which is not set")
     budget = rd.Budget(epsilon=0.5, delta=1e-5)
     problem = rd.logistic(rd.load_data("mnist"), agents=8, l2=1e-2, record_norm=1.0)
-    for walk in ("cyclic", "random"):
+    for walk in size(("cyclic", "random"), ("cyclic",)):
         runs = rd.sweep(problem, rd.ring(8), seeds=range(16), budgets=[budget], walk=walk, reference=False)
         assert np.median(runs.accuracy) >= 0.99
-        assert (runs.epsilon <= 0.5).all()
+        assert (runs.epsilon_planned <= 0.5).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("sizes", [[7, 7, 7], [9, 4, 8]], ids=["even", "uneven"])
 def test_least_squares_of_few_records_are_solved_on_their_span(sizes, monkeypatch):
     """Fewer records than coefficients: the thin form gives the full one's minimisers, duplicates and all."""

@@ -24,13 +24,13 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import relaydp as rd
 from relaydp.errors import InputError, PrivacyError
 from relaydp.estimator import PrivacyAccount, RelayLinearRegression, RelayLogisticRegression
-from relaydp.estimator.account import price
 from relaydp.privacy import rho_for
+from relaydp.privacy.account import price
 
 # Checks that privacy forbids, each with the reason: none.
 EXPECTED_FAILURES: dict[str, str] = {}
 QUICK = {"agents": 2, "activations": 60}
-GENEROUS = {"epsilon": 1e4, "bounds": (-4, 4)}
+GENEROUS = {"epsilon": 900.0, "bounds": (-4, 4)}
 PRIVATE = [
     RelayLogisticRegression(**GENEROUS, **QUICK),
     RelayLinearRegression(**GENEROUS, target_bound=(-4, 4), **QUICK),
@@ -49,6 +49,7 @@ def checks(estimators):
     return pytest.mark.parametrize(("estimator", "check"), pairs, ids=ids)
 
 
+@pytest.mark.sample(5)
 @checks(PRIVATE)
 def test_scikit_learns_checks_with_privacy(estimator, check):
     check(estimator)
@@ -78,7 +79,8 @@ X, SCORE = draw()
 TWO = np.where(SCORE > np.median(SCORE), "yes", "no")
 THREE = np.digitize(SCORE, np.quantile(SCORE, [1 / 3, 2 / 3])) * 10
 LONG = {"epsilon": math.inf, "bounds": BOUNDS, "activations": 3000}
-FAST = {"epsilon": 3.0, "bounds": BOUNDS, "activations": 20, "random_state": 0}
+PLEDGE = {"epsilon": 3.0, "bounds": BOUNDS, "activations": 20}  # private: no random_state
+FAST = {**PLEDGE, "random_state": 0}  # a simulation, for tests that need the same bits twice
 # each site weighs the same, each record the same within its site
 WEIGHTS = np.array([120 / 3 / np.sum(SITES == site) for site in SITES])
 
@@ -186,6 +188,8 @@ def test_permuting_site_names_permutes_sites_and_leaves_the_optimum():
 
 
 def test_one_seed_is_one_model():
+    """To the last bit, on one machine."""
+
     def fit(state):
         return RelayLogisticRegression(**{**FAST, "random_state": state}).fit(X, TWO).coef_.tobytes()
 
@@ -195,6 +199,20 @@ def test_one_seed_is_one_model():
         state = make(5)
         assert fit(state) != fit(state)
     assert len({fit(None), fit(None), fit(5), fit(6)}) == 4
+
+
+def test_a_random_state_makes_a_simulation_and_none_a_promise():
+    private = RelayLogisticRegression(**PLEDGE).fit(X, TWO)
+    assert private.privacy_certificate_["private"] is True and private.result_.private
+    assert private.epsilon_ == private.epsilon_planned_ == pytest.approx(3.0)
+    for state in (0, np.random.RandomState(0), np.random.default_rng(0)):
+        model = RelayLogisticRegression(**{**FAST, "random_state": state}).fit(X, TWO)
+        certificate = model.privacy_certificate_
+        assert certificate["private"] is False and certificate["simulation"] is True and certificate["epsilon"] is None
+        assert certificate["promise"].startswith("simulation: no promise")
+        assert math.isinf(model.epsilon_) and model.epsilon_planned_ == pytest.approx(3.0)
+    large = RelayLogisticRegression(**{**FAST, "delta": 0.9}).fit(X, TWO)  # nothing is promised, so any delta will do
+    assert not large.result_.private
 
 
 def test_frames_and_dtypes():
@@ -250,6 +268,11 @@ def test_missing_bounds_refuse_to_fit():
         ({"bounds": ([0, 1], 2)}, None, "each of the 3 columns"),
         ({"bounds": "fit"}, None, "needed"),
         ({"delta": 0.0}, None, "delta"),
+        ({"delta": 0.9, "random_state": None}, None, "can promise 1e-30 to 0.5"),
+        ({"delta": 0.1, "random_state": None}, None, "an agent with 15 records"),
+        ({"delta": 0.02, "random_state": None}, SITES, "an agent with 50 records"),
+        ({"delta": 1e-300, "random_state": None}, None, "can promise 1e-30"),
+        ({"account": PrivacyAccount(9.0, 1e-5)}, None, "needed random_state=None"),
         ({"classes": ["no"]}, None, "two or more"),
         ({"classes": ["no", "maybe"]}, None, "'yes' is none"),
         ({"classes": ["no", 1]}, None, "all texts or all numbers"),
@@ -274,14 +297,14 @@ def test_what_cannot_be_used_says_what_to_pass(settings, sites, complaint):
 @pytest.mark.parametrize("kind", [RelayLogisticRegression, RelayLinearRegression])
 def test_a_saved_estimator_holds_no_record_no_checksum_and_no_seed(kind):
     extra, y = ({}, THREE) if kind is RelayLogisticRegression else ({"target_bound": (-20, 10)}, SCORE)
-    model = kind(**{**FAST, "random_state": None}, **extra).fit(X, y, sites=SITES)
+    model = kind(**PLEDGE, **extra).fit(X, y, sites=SITES)
     saved = pickle.dumps(model)
     values = [X, (X - MIDDLE) / HALF, *([SCORE, (SCORE + 5) / 15] if y is SCORE else [])]
     for dtype in (np.float64, np.float32):
         for value in np.concatenate([part.ravel() for part in values]).astype(dtype):
             assert value.tobytes() not in saved
     assert b"sha256" not in saved.replace(b"ledger_sha256", b"")  # the ledger's digest is of public numbers
-    assert "seed" not in model.result_.config["solve"]
+    assert not {"seed", "walk_seed"} & set(model.result_.config["solve"])
     restored = pickle.loads(saved)
     assert (restored.predict(X) == model.predict(X)).all()
     assert restored.privacy_certificate_["epsilon"] == model.epsilon_ <= 3.0
@@ -307,7 +330,7 @@ def test_rho_adds_up_over_fits_and_the_limit_holds():
     assert rho_for(account.spent, 1e-5) == pytest.approx(0.4 * limit)
     assert rho_for(account.left, 1e-5) == pytest.approx(0.6 * limit)
     before = account.fits
-    with pytest.raises(PrivacyError, match=r"1 fit\(s\) have spent.*is left.*did not run"):
+    with pytest.raises(PrivacyError, match=r"1 run\(s\) have spent.*is left.*did not run"):
         account.charge(ledger_of(rho=0.61 * limit))
     assert account.fits == before  # a refused fit changes nothing
     account.charge(ledger_of(rho=rho_for(account.left, 1e-5)), "all the rest")
@@ -334,7 +357,7 @@ def test_a_pure_release_is_charged_as_a_gaussian_that_tells_no_less(epsilon):
 
 def test_every_mechanism_can_be_charged():
     account = PrivacyAccount(100.0, 1e-5)
-    few = {**FAST, "account": account}
+    few = {**PLEDGE, "account": account}
     noisy = RelayLogisticRegression(
         **{**few, "activations": 2}, algorithm="d-admm", fit_intercept=False, l2=0.1, agents=2
     )
@@ -349,29 +372,36 @@ def test_a_fit_is_charged_before_it_runs_and_not_if_it_cannot(monkeypatch):
     account = PrivacyAccount(3.0, 1e-5)
     for wrong in ({"walk": "strol"}, {"algorithm": "recall"}, {"graph": rd.ring(5)}, {"epsilon": math.inf}):
         with pytest.raises((InputError, PrivacyError)):
-            RelayLogisticRegression(**{**FAST, **wrong}, account=account).fit(X, TWO)
+            RelayLogisticRegression(**{**PLEDGE, **wrong}, account=account).fit(X, TWO)
     assert account.fits == []
     reads = []
-    monkeypatch.setattr(
-        "relaydp.estimator.base.solve", lambda *args, **kwargs: reads.append(len(account.fits)) or 1 / 0
-    )
+    place = sys.modules["relaydp.engine.solve"]
+    monkeypatch.setattr(place, "run", lambda *args: reads.append(len(account.fits)) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        RelayLogisticRegression(**FAST, account=account).fit(X, TWO)
+        RelayLogisticRegression(**PLEDGE, account=account).fit(X, TWO)
     assert reads == [1] and len(account.fits) == 1  # a fit that fails on the way stays charged
     with pytest.raises(PrivacyError, match="did not run"):
-        RelayLogisticRegression(**FAST, account=account).fit(X, TWO)
+        RelayLogisticRegression(**PLEDGE, account=account).fit(X, TWO)
     assert reads == [1]
 
 
 def test_fits_of_one_account_have_noise_of_their_own():
-    """The same noise twice would cancel in a difference; a fresh account and the same seed still repeat the run."""
+    """The same noise twice would cancel in a difference."""
+    model = RelayLogisticRegression(**PLEDGE, account=PrivacyAccount(9.0, 1e-5))
+    first, second = (model.fit(X, TWO).coef_.tobytes() for _ in range(2))
+    assert first != second and len(model.account.fits) == 2
 
-    def two():
-        model = RelayLogisticRegression(**FAST, account=PrivacyAccount(9.0, 1e-5))
-        return [model.fit(X, TWO).coef_.tobytes() for _ in range(2)]
 
-    first, second = two()
-    assert first != second and two() == [first, second]
+def test_an_accounts_own_delta_is_held_to_the_records():
+    with pytest.raises(PrivacyError, match="1e-30"):
+        PrivacyAccount(1.0, 1e-300)
+    account = PrivacyAccount(3.0, 0.1)
+    with pytest.raises(PrivacyError, match="an agent with 15 records"):
+        RelayLogisticRegression(**PLEDGE, account=account).fit(X, TWO)
+    assert account.fits == []
+    insisting = PrivacyAccount(9.0, 0.1, allow_large_delta=True)
+    RelayLogisticRegression(**PLEDGE, account=insisting).fit(X, TWO)
+    assert len(insisting.fits) == 1
 
 
 def test_folds_charge_one_account_and_routing_takes_sites_along():
@@ -382,14 +412,14 @@ def test_folds_charge_one_account_and_routing_takes_sites_along():
         return rows
 
     account = PrivacyAccount(4.0, 1e-5)
-    model = RelayLogisticRegression(**{**FAST, "epsilon": 1.0}, account=account)
+    model = RelayLogisticRegression(**{**PLEDGE, "epsilon": 1.0}, account=account)
     assert clone(model).account is account and copy.deepcopy(model).account is account
     with sklearn.config_context(enable_metadata_routing=True):
         line = make_pipeline(FunctionTransformer(note), model.set_fit_request(sites=True))
         shuffled = KFold(3, shuffle=True, random_state=0)
         scores = cross_val_score(line, X, TWO, cv=shuffled, params={"sites": SITES})
     assert len(scores) == 3 and np.isfinite(scores).all() and len(account.fits) == 3
-    assert all("80 records, 3 sites" in fit.what for fit in account.fits)
+    assert all("80 records, 3 agents" in fit.what for fit in account.fits)
     assert rho_for(account.spent, 1e-5) == pytest.approx(3 * rho_for(1.0, 1e-5), rel=1e-6)
     assert 1.0 < account.spent < 3.0
 

@@ -70,6 +70,7 @@ def marks(result, problem, name, **options):
 # ---------------------------------------------------------------- gradients
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("noise", [0.0, 1.0, 1000.0])
 def test_through_x_nearly_every_gradient_is_recovered_whatever_the_noise(noise):
     """F1: all but each agent's last, and those are under 1 %. Least squares: a logistic slope far out is no more."""
@@ -134,6 +135,7 @@ def case(request):
     return name, problem, runs
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("which", "channel"), [("recal", "u"), ("recal", "x"), ("published", "x")])
 def test_images_come_out_of_bare_channels(case, which, channel):
     name, problem, runs = case
@@ -154,6 +156,7 @@ def test_the_sound_mechanism_keeps_them(case, epsilon, method):
     assert marks(runs[epsilon], problem, name, method=method)[1].mean() < 0.2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["dlg", "inverting", "gradinversion"])
 def test_searches_find_the_image_too(method):
     problem = images_of("digits", 2, "softmax", intercept=True)
@@ -242,6 +245,7 @@ def test_a_view_holds_no_records():
                 assert not any(np.allclose(row, record) for record in (*features, *problem.data.X))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("method", METHODS)
 def test_an_attack_works_from_a_saved_folder_whose_data_is_gone(tmp_path, monkeypatch, method):
     """Bit for bit the same exposure with the records deleted, every way to them shut, and none in the config."""

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from effort import size
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,12 +104,13 @@ def test_the_exponential_is_right_to_the_last_bits_and_keeps_nan():
     assert 0.0 < exponential(-np.inf) < 1e-300
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 def test_fused_plain_and_by_hand_agree(loss, stored, intercept, clip):
     problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)
     silos, x = problem.silos_for(5, clipped=True), draw_x(problem)
     assert silos.by_passes
-    assert (silos.X.dtype, silos.is_dense) == (STORED[stored][0], stored == "dense")
+    assert (silos.X.dtype, silos.is_dense) == (STORED[stored][0], STORED[stored][0] == "float64")
     for agent in range(len(SIZES)):
         found = fast(silos, agent, x, clip)
         assert_same(found, plain(silos, agent, x, clip))
@@ -124,7 +126,7 @@ def test_fused_plain_and_by_hand_agree(loss, stored, intercept, clip):
     st.sampled_from([None, 0.1]),
     st.integers(0, 9),
 )
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=size(15, 5), deadline=None, derandomize=True)
 def test_any_shape(loss, stored, intercept, sizes, features, clip, seed):
     sizes = [max(2, sizes[0]), *sizes[1:]]  # two classes need two records
     problem = draw_problem(loss, stored, intercept, sizes, features, seed)
@@ -155,6 +157,7 @@ def at_eight_points(silos: Silos, i: Any, x: Any, clip: float | None) -> Any:
     return fused.gradient(silos, i, jnp.tile(x, (8, 1)), clip)[5]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("way", [fused.gradient, at_eight_points, Silos.plain_gradient], ids=["one", "many", "plain"])
 def test_what_is_not_a_number_stays_so_and_no_record_moves_more_than_the_clip(loss, intercept, way):
     """One record that overflows must not show in what its agent publishes: NaN outlives any noise."""
@@ -169,6 +172,7 @@ def test_what_is_not_a_number_stays_so_and_no_record_moves_more_than_the_clip(lo
 # ---------------------------------------------------------------- the promise
 
 
+@pytest.mark.sample(7)
 def test_one_record_moves_a_clipped_gradient_by_at_most_its_sensitivity(loss, stored):
     clip, agent, intercept = 0.05, 0, True
     rng = np.random.default_rng(3)
@@ -206,6 +210,7 @@ def calls_out(function: Callable[..., Any], *args: Any, target: str = fused.ONE)
     return f"@{target}(" in jax.jit(function).lower(*args).as_text()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("many", [2, 9], ids="{} runs".format)
 @pytest.mark.parametrize("axes", [(None, 0), (0, None), (0, 0)], ids=["points", "agents", "both"])
 def test_a_batch_is_matrix_products_or_one_pass(axes, many):
@@ -226,6 +231,7 @@ def test_a_batch_is_matrix_products_or_one_pass(axes, many):
 # ---------------------------------------------------------------- all agents at once
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_in_rounds_over_many_records_each_agent_takes_a_pass(monkeypatch, loss, clip):
@@ -245,6 +251,7 @@ def test_in_rounds_over_many_records_each_agent_takes_a_pass(monkeypatch, loss, 
         assert_same(jax.jit(batch)(runs)[1], jax.jit(Silos.plain_gradients)(silos, -xs, clip))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("algorithm", ["nids", "d-admm", "dgd"])
 def test_rounds_of_passes_are_the_rounds_of_products(monkeypatch, algorithm):
     problem = replace(draw_problem("logistic", "bytes", False, [40, 30, 30], FEATURES), l2=0.1)
@@ -279,7 +286,7 @@ def test_a_pass_for_many_points_is_each_of_theirs(loss, stored, intercept, clip)
     st.floats(0.0, 1.0),
     st.integers(0, 9),
 )
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=size(25, 6), deadline=None, derandomize=True)
 def test_any_shape_and_any_number_of_zeros(stored, m, features, points, zeros, seed):
     problem = draw_problem("least-squares", stored, True, [m], features, seed)
     X = problem.data.X * (np.random.default_rng(seed).random(problem.data.X.shape) >= zeros).astype(
@@ -316,6 +323,7 @@ def test_a_point_that_is_not_finite_spoils_itself_alone(loss, odd):
         assert_same(spoilt[k], by_hand(problem, 0, xs[k], None))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("algorithm", ["recal", "nids", "d-admm", "rw-admm", "huang-ring"])
 def test_a_sweep_by_panels_is_the_sweep_by_products(monkeypatch, algorithm):
     problem = replace(draw_problem("logistic", "bytes", False, [40, 30, 30], FEATURES), l2=0.1)
@@ -342,6 +350,7 @@ def mean_loss(problem: rd.Problem, x: Any) -> float:
     return float(np.mean([own.mean() for own in np.split(each, np.cumsum(problem.split.sizes)[:-1])]))
 
 
+@pytest.mark.sample(5)
 def test_losses_at_many_points_are_each_of_theirs(loss, stored, intercept):
     problem = draw_problem(loss, stored, intercept, [1100, 8, 1], FEATURES)  # products of many factors are folded
     xs = many_points(problem, 19)
@@ -446,19 +455,27 @@ def test_a_run_is_the_same_run_without_the_fused_pass(monkeypatch):
     assert_same(with_it.x, without.x, 1e-12)
 
 
+def test_a_problem_can_do_without_kernels(monkeypatch):
+    """As the demo does: nothing is compiled for it, and the numbers are the same."""
+    monkeypatch.setattr(fused, "SOME", 1)
+    monkeypatch.setattr(fused, "WORTH", 1)
+    problem = draw_problem("logistic", "bytes", True, [40, 30], FEATURES)
+    bare, xs = replace(problem, kernels=False), np.asarray(many_points(problem, 16))
+    values, shares = problem.objectives(xs), problem.accuracies(xs)
+    ways = [dict(), dict(rounds=True), dict(batched=True, shared=16)]
+    assert problem.silos_for(9, True).by_passes and problem.silos_for(9, True, **ways[2]).by_passes
+
+    def refuse(*_: Any) -> bool:
+        raise AssertionError("asked for a kernel")
+
+    monkeypatch.setattr(fused, "_is_ready", refuse)
+    assert not any(bare.silos_for(9, True, **way).by_passes for way in ways)
+    assert_same(bare.objectives(xs), values)
+    assert_same(bare.accuracies(xs), shares)
+    assert not bare.alone(1).kernels
+
+
 # ---------------------------------------------------------------- what is stored
-
-
-@pytest.mark.parametrize(
-    ("values", "dtype"),
-    [([0.0, 255.0], "uint8"), ([0.5, -3.0], "float32"), ([0.1, 1.0], "float64"), ([1e50], "float64")],
-)
-def test_records_take_the_smallest_dtype_that_holds_them_exactly(values, dtype):
-    X = np.resize(values, (6, 2))
-    problem = rd.least_squares(rd.Records(X, np.arange(6.0)), 2)
-    assert problem.silos.X.dtype == dtype
-    np.testing.assert_array_equal(np.asarray(problem.silos.X, np.float64), X)
-    np.testing.assert_array_equal(problem.working_silos.X, X)
 
 
 def test_one_run_reads_compact_records_and_makes_no_copy():

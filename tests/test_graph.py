@@ -1,7 +1,6 @@
 """Graphs, walks and routes: laws that every topology and every walk keeps."""
 
 import importlib
-import time
 
 import jax
 import networkx as nx
@@ -161,13 +160,12 @@ def test_erdos_renyi_joins_pairs_at_its_rate():
     assert abs(np.mean(counts) - p * pairs) < 4 * np.sqrt(pairs * p * (1 - p) / 20)
 
 
-def test_a_large_ring_is_quick_and_sparse():
-    began = time.perf_counter()
+def test_a_large_ring_is_sparse():
+    """A square array of it would take 320 GB."""
     graph = graphs.ring(200_000)
     assert graph.transition().nnz == 400_000
     assert len(route(graph, "cyclic", 1, key=KEY)) == 200_000
     assert len(route(graph, "random", 5, key=KEY)) < 200_000
-    assert time.perf_counter() - began < 5
     with pytest.raises(InputError, match="stationary()"):
         graph.stationary_of_paper()
 
@@ -421,12 +419,9 @@ def test_routes_that_cannot_be_are_refused(monkeypatch):
         route(graphs.path(200), "random", 20, key=KEY, rule="plan")
 
 
-def test_many_hops_are_quick():
-    graph = graphs.ring(8)
-    route(graph, "random", 600, key=KEY)  # compiles the samplers
-    began = time.perf_counter()
-    taken = route(graph, "random", 10_000, key=KEY)
-    assert len(taken) > 70_000 and time.perf_counter() - began < 1
+def test_a_route_of_many_hops_has_them_all():
+    taken = route(graphs.ring(8), "random", 10_000, key=KEY)
+    assert len(taken) > 70_000 and taken.plf == 10_000
 
 
 def test_the_public_names_are_what_the_room_offers():

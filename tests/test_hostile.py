@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import sys
+import time
 import zlib
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from consortium_lab import faults, make_lab, rows_of, run_agent, start, wait_all
+from consortium_lab import faults, make_lab, rows_of, run_agent, start, wait_all, wait_for
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from fuzz_agent import fuzz
@@ -51,7 +52,6 @@ from hostile_peer import (
     request,
     stopped_at,
     tls_context,
-    wait_for,
     with_another_key,
     write_pair,
 )
@@ -67,6 +67,7 @@ from relaydp.runtime.wire import BATON, ENDING, ROUND, Message, pack, parse
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 MEGABYTE = 2**20
+SILENT = 60.0  # seconds after which an answer to one attack does not come any more; less than STUCK, for there are many
 VALUES = 2 * 6  # of a baton in this lab
 
 
@@ -244,13 +245,13 @@ def pass_raw(*body, headers=()):
     return lambda s: raw_call(s.port, s.home(0), f"{RELAY}/Pass", body, *headers)
 
 
-def after_tls(data, begin):
+def after_tls(data, begin, seconds=SILENT):
     """Bytes instead of HTTP/2, or after its beginning."""
 
     def attack(siege):
         with closing(Wire(siege.port, siege.home(0), begin=begin)) as wire:
             wire.send(data)
-            return wire.ending(1, 0.5)
+            return wire.ending(1, seconds)
 
     return attack
 
@@ -316,7 +317,8 @@ CALLS = {
     "noise after the handshake": (after_tls(bytes(range(256)) * 10, begin=False), "closed", None),
     "noise for headers": (after_tls(frame(HEADERS, END_HEADERS, 1, b"\xff" * 50), begin=True), "INTERNAL", None),
     "a goodbye like a line of the log": (
-        after_tls(frame(GOAWAY, 0, 0, struct.pack(">II", 0, 11) + FORGED), begin=True),
+        # nothing answers it, so there is nothing to wait for: the log is looked at when the siege is over
+        after_tls(frame(GOAWAY, 0, 0, struct.pack(">II", 0, 11) + FORGED), begin=True, seconds=0.5),
         "silence",
         None,
     ),
@@ -325,7 +327,7 @@ CALLS = {
 
 def call_status(method, data):
     try:
-        method(data, timeout=10)
+        method(data, timeout=SILENT)
     except grpc.RpcError as error:
         return error.code().name
     return "OK"
@@ -334,7 +336,7 @@ def call_status(method, data):
 def pass_status(method, data):
     """How a Pass ends; "known" if it is acknowledged as a message that was there."""
     try:
-        receipt = pb.Receipt.FromString(method(data, timeout=10))
+        receipt = pb.Receipt.FromString(method(data, timeout=SILENT))
     except grpc.RpcError as error:
         return error.code().name
     assert receipt.hash == parse(data).hash()
@@ -359,7 +361,7 @@ def crowd_of_greetings(siege, stack):
     calls = stack.enter_context(closing(channel(siege.home(0), siege.home(1), siege.address, "p1")))
     method, greeting, waiting = calls.unary_unary(f"{RELAY}/Greet"), siege.greeting(), []
     for _ in range(FLOOD):
-        waiting.append(method.future(greeting, timeout=30))
+        waiting.append(method.future(greeting, timeout=SILENT))
         if len(waiting) == 50:
             waiting.pop(0).code()
     for each in waiting:
@@ -449,14 +451,16 @@ class Siege:
         begin, before = self.log.stat().st_size, self.journal()
 
         def refusals():
-            return [line["reason"] for line in lines(self.log, begin) if line["event"] == "refused"]
+            # connections that send slowly are open all the while, and are given up whenever their time is over
+            found = [line["reason"] for line in lines(self.log, begin) if line["event"] == "refused"]
+            return [reason for reason in found if reason != "too-slow"]
 
         try:
             with Peak(self.process.pid) as peak:
                 status = attack()
             outcome = status if isinstance(status, Outcome) else Outcome(status, [], False, peak.growth)
             if reason is not None:
-                wait_for(lambda: reason in refusals(), 10)
+                wait_for(lambda: reason in refusals(), SILENT)
             outcome.reasons, outcome.is_changed = refusals(), self.journal() != before
         except Exception as error:
             outcome = error
@@ -468,10 +472,12 @@ class Siege:
             raise found
         return found
 
-    def attack(self, phase, message, party=0):
+    def attack(self, phase, message):
         """All that can be done to p1 in this phase; `message` is the one that would be right, or that it has."""
-        with closing(channel(self.home(party), self.home(1), self.address, "p1")) as calls:
+        with closing(channel(self.home(0), self.home(1), self.address, "p1")) as calls:
             method = calls.unary_unary(f"{RELAY}/Pass")
+            if phase == "after":  # whoever brought the ending first: from now on p1 knows that p0 has it
+                assert pass_status(method, message.to_bytes()) == "known"
             for name, (change, _, reason) in PHASES[phase].items():
                 self.attempt(phase, name, lambda c=change: pass_status(method, altered(message, c)), reason)
         if phase != "after":
@@ -495,7 +501,9 @@ def siege(tmp_path_factory):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, FILES), hard))
     try:
-        yield besieged(make_lab(tmp_path_factory.mktemp("siege"), 4))
+        began = time.monotonic()
+        lab = make_lab(tmp_path_factory.mktemp("siege"), 4)
+        yield besieged(lab, time.monotonic() - began)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -507,7 +515,7 @@ def run_with_files(settings, log, hook):
     run_agent(settings, log, hook)
 
 
-def besieged(lab):
+def besieged(lab, took):
     siege = Siege(lab, lab.folder / "p1.log")
     for party in range(4):
         begin_epoch(lab, party, 1)
@@ -518,12 +526,13 @@ def besieged(lab):
         hook = stop and functools.partial(stopped_at, *stop, go)
         return start(lab.settings(party, **settings), lab.folder / f"p{party}.log", hook, run_with_files)
 
-    siege.process = begin(1, linger=100.0)
-    waning = with_waning_certificate(lab.folder / "waning")
-    running = [siege.process, waning.process]
+    siege.process = begin(1, linger=3600.0)
+    running = [siege.process]
     try:
         with ExitStack() as stack:
             wait_for(lambda: logged(siege.log, "serving"))
+            waning = with_waning_certificate(lab.folder / "waning", WANING + 5 * took)
+            running.append(waning.process)
             wait_for(lambda: logged(waning.log, "serving"))
             waning.attempt("before", "more activations than hops", lambda: claim_too_much(waning), "counts")
             slow = {name: stack.enter_context(closing(open_slow(siege))) for name, open_slow in SLOW.items()}
@@ -531,20 +540,24 @@ def besieged(lab):
             siege.attack("before", first)
             running += [begin(party) for party in (0, 2, 3)]
             wait_for(lambda: logged(siege.log, "accepted", seq=5))
+            wait_for(lambda: not rows_of(lab, 1, "SELECT 1 FROM outbox WHERE acknowledged=0"))
             held = parse(rows_of(lab, 1, "SELECT message FROM inbox WHERE done=0")[0][0])
             siege.attack("middle", held)
             go.touch()
             wait_for(lambda: logged(siege.log, "finished"))
             wait_for(lambda: not rows_of(lab, 1, "SELECT 1 FROM outbox WHERE acknowledged=0"))
-            sender, ending = rows_of(lab, 1, "SELECT sender, message FROM inbox WHERE kind=3 AND message NOTNULL")[0]
-            siege.attack("after", parse(ending), int(sender[1:]))
+            wait_for(lambda: not any(process.is_alive() for process in running[2:]))  # they may bring the ending, too
+            (ending,) = rows_of(lab, 1, "SELECT message FROM inbox WHERE kind=3 AND message NOTNULL")[0]
+            siege.attack("after", parse(ending))
             wait_for(lambda: len(logged(siege.log, "refused", reason="too-slow")) == 2)
             for name, connection in slow.items():
-                connection.settimeout(0.5)
+                connection.settimeout(SILENT if name in CUT else 0.5)
                 try:
                     siege.outcomes["slow", name] = "closed" if not connection.recv(100) else "open"
-                except OSError:
+                except TimeoutError:
                     siege.outcomes["slow", name] = "open"
+                except OSError:
+                    siege.outcomes["slow", name] = "closed"
         siege.attempt("after", "no text", lambda: call_without_text(siege), "bad-call")
         certificate = x509.load_pem_x509_certificate((waning.home(0) / CERTIFICATE).read_bytes())
         wait_for(lambda: datetime.now(UTC) > certificate.not_valid_after_utc + timedelta(seconds=1))
@@ -553,27 +566,29 @@ def besieged(lab):
         siege.outcomes |= {("waning", name): outcome for (_, name), outcome in waning.outcomes.items()}
         siege.process.terminate()
         waning.process.terminate()
-        siege.codes = wait_all(running, 60)
+        siege.codes = wait_all(running)
     finally:
         wait_all(running, 0)
     return siege
 
 
-WANING = 25  # seconds that a certificate lasts: an agent has to start within, and the siege is longer
+# Seconds that a certificate lasts, and five times what it took to make a lab: another one has to be made and its agent
+# started within. No clock can be set for that: TLS asks the machine's own.
+WANING = 15
 
 
-def with_waning_certificate(folder):
-    """An agent whose neighbour's certificate ends while it runs."""
+def with_waning_certificate(folder, seconds):
+    """An agent one of whose neighbours, p0, has a certificate that ends while it runs."""
     make = identity._self_signed
 
     def self_signed(key, name, days):
         if name != "p0":
             return make(key, name, days)
-        return x509.load_pem_x509_certificate(certify(name, key, end=timedelta(seconds=WANING)))
+        return x509.load_pem_x509_certificate(certify(name, key, end=timedelta(seconds=seconds)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(identity, "_self_signed", self_signed)
-        lab = make_lab(folder, 2, graph="path", walk="tour")
+        lab = make_lab(folder, 3, graph="path", walk="tour")
     siege = Siege(lab, folder / "p1.log")
     siege.process = start(lab.settings(1), siege.log)
     return siege
@@ -581,15 +596,15 @@ def with_waning_certificate(folder):
 
 def claim_too_much(siege):
     """More activations than hops; only a rerouting, which begins an epoch, can make that of an honest baton."""
-    with closing(channel(siege.home(0), siege.home(1), siege.address, "p1")) as calls:
-        baton = Message(siege.identity, 0, BATON, 1, (2, 0), 0, b"", vectors())
+    with closing(channel(siege.home(2), siege.home(1), siege.address, "p1")) as calls:
+        baton = Message(siege.identity, 0, BATON, 1, (2, 0, 0), 0, b"", vectors())
         return pass_status(calls.unary_unary(f"{RELAY}/Pass"), baton.to_bytes())
 
 
 def call_without_text(siege):
     """gRPC's server ends for good at such a call; the agent opens another, and answers there."""
     status = raw_call(siege.port, siege.home(3), f"{RELAY}/\xff")
-    wait_for(lambda: greet_as(siege, siege.home(2)) == "OK", 10)
+    wait_for(lambda: greet_as(siege, siege.home(2)) == "OK")
     return status
 
 
@@ -689,7 +704,7 @@ def test_rounds_refuse_what_cannot_be_and_end_right(tmp_path):
             for name, (change, reason) in ROUNDS.items():
                 siege.attempt("before", name, lambda c=change: pass_status(method, altered(right, c)), reason)
         running += [start(lab.settings(party), tmp_path / f"p{party}.log") for party in (0, 2, 3)]
-        codes = wait_all(running, 60)
+        codes = wait_all(running)
     finally:
         wait_all(running, 0)
     for name, (_, reason) in ROUNDS.items():
@@ -786,7 +801,7 @@ def test_a_false_neighbour_delays_a_run_and_nothing_else(scene):
     assert memory(scene.running[1].pid) - before < 8 * MEGABYTE
     for claims in LIES.values():
         scene.false.answer = scene.standing(**claims)
-        assert wait_all([scene.running[1]], 30) == [2]
+        assert wait_all([scene.running[1]]) == [2]
         assert "this journal does not know it" in lines(scene.log)[-1]["detail"]
         scene.false.answer = ODD["garbage"][0]
         scene.begin(1)
@@ -801,14 +816,14 @@ def test_a_false_neighbour_delays_a_run_and_nothing_else(scene):
     assert len(set(scene.passed)) == 1  # the same bytes, however often
     scene.false.close()
     scene.begin(2)
-    assert wait_all(list(scene.running.values()), 60) == [0] * 3
+    assert wait_all(list(scene.running.values())) == [0] * 3
     assert faults(scene.lab) == []
 
 
 # -- fuzzing: `python tests/fuzz_agent.py --seconds 600` is the long form
 
 
-def test_five_seconds_of_noise_change_nothing(tmp_path):
-    report = fuzz(tmp_path, seconds=5.0, seed=1)
+def test_four_hundred_pieces_of_noise_change_nothing(tmp_path):
+    report = fuzz(tmp_path, seed=1, shots=400)
     assert report["faults"] == []
-    assert sum(report["sent"].values()) > 100
+    assert sum(report["sent"].values()) == 400

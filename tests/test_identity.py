@@ -376,7 +376,7 @@ async def call(port, credentials, name):
         channel = grpc.aio.secure_channel(target, credentials, options=options)
     async with channel:
         try:
-            return ["passed", (await channel.unary_unary("/test.Test/Who")(b"", timeout=60)).decode()]
+            return ["passed", (await channel.unary_unary("/test.Test/Who")(b"", timeout=300)).decode()]
         except grpc.aio.AioRpcError as error:
             return [error.code().name]
 
@@ -389,7 +389,7 @@ def handshake(port, folder, version):
     client.load_cert_chain(folder / "south" / tls.CERTIFICATE, folder / "south" / tls.KEY)
     client.set_alpn_protocols(["h2"])
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
+        with socket.create_connection(("127.0.0.1", port), timeout=300) as plain:
             with client.wrap_socket(plain, server_hostname="north") as wrapped:
                 return "passed" if wrapped.recv(9) else "refused"
     except OSError:  # ssl.SSLError is one
@@ -462,7 +462,7 @@ def in_a_process(folder, how):
     command = [sys.executable, "-W", "error", __file__, str(folder), how]
     quiet = os.environ | {"GRPC_VERBOSITY": "NONE"}
     quiet.pop(tls.SUITES, None)
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=quiet)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, env=quiet)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 

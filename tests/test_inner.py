@@ -98,6 +98,7 @@ def test_where_passes_are_cheap_momentum_does_it_all(monkeypatch):
     np.testing.assert_allclose(found, np.linalg.solve(H, b[..., None])[..., 0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("many", [False, True], ids=["few numbers", "many"])
 @pytest.mark.parametrize("algorithm", ["d-admm", "rw-admm", "walkman"])
 def test_either_way_algorithms_get_the_same_minimisers(monkeypatch, algorithm, many):

@@ -461,6 +461,30 @@ def test_the_published_mechanism_adds_up_to_no_guarantee(folder):
     assert done.exit_code == 0 and "No guarantee" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "1e-05.\n"),
+        (
+            {"summary": {"epsilon": 1.0, "delta": 1e-5, "status": "finished", "simulation": True}},
+            "Simulation: no promise",
+        ),
+        ({"config": {"solve": {"budget": {"epsilon": 1.0, "delta": 1e-5}, "seed": 0}}}, "Simulation: no promise"),
+        ({"certificate": {"private": False}}, "Simulation: no promise"),
+        ({"ledger": {**planned().to_json(), "run": "simulation"}}, "Simulation: no promise"),
+        ({"ledger": {**planned().to_json(), "run": ["odd"]}}, "1e-05.\n"),
+        ({"summary": {}}, "Nothing here says where the noise came from"),
+    ],
+    ids=["private", "summary", "seed", "certificate", "ledger", "odd", "silent"],
+)
+def test_one_file_that_says_simulation_is_enough(folder, files, words):
+    for name, content in files.items():
+        write(folder / f"{name}.json", content)
+    done = call("verify", folder)
+    assert done.exit_code == 0 and words in done.stdout, done.output
+    assert words in call("show", folder).stdout or words == "1e-05.\n"
+
+
 def test_show(folder):
     ledger = Ledger(2, [0.5, math.inf])
     ledger.charge(0, 0, 1.0, 2.0)

@@ -264,6 +264,7 @@ def first_residuals(name, problem, result):
     return found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["d-admm", "walkman"])
 def test_what_was_sent_has_the_noise_that_the_ledger_says(name):
     """e recovered from the transcript has Gamma(5) lengths at the charged scale, and not at two thirds of it."""
@@ -295,6 +296,7 @@ def cancer():
     return rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=0.1, record_norm=1.0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", OBJECTIVE)
 def test_a_run_stays_within_its_budget_by_pure_releases(name, cancer):
     """`auto` takes the mechanism; every release is charged what (3) says of its own kappa."""
@@ -357,6 +359,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("problem", "options", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_the_proof_does_not_cover_is_refused(problem, options, message):
     asked = {"algorithm": "d-admm", "budget": BUDGET, "activations": 3, **options}

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import relaydp as rd
-from relaydp.algorithm import ALGORITHMS, directions_of
+from relaydp.algorithm import ALGORITHMS, directions_of, nids
 from relaydp.algorithm.dgd import CONSTANT, DgdSteps
 from relaydp.algorithm.lab import LARGE, Frozen, Kernel
-from relaydp.algorithm.outlook import LEAST_SHARE, SPREAD, _responses, binned, guess
+from relaydp.algorithm.outlook import BINS, LEAST_SHARE, SPREAD, Noise, Trial, _responses, binned, guess, look_ahead
 from relaydp.algorithm.steps import RecalSteps
 from relaydp.graph import route
 
@@ -163,6 +163,7 @@ def test_a_ratio_is_the_ratio_of_what_activations_cost():
     assert rho[1:] / rho[:-1] == pytest.approx(np.full((3, 4), 1.5))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", SOUND)
 def test_a_plan_spends_the_budget_and_no_more(name):
     plan = rd.plan(FACTS, rd.ring(4), BUDGET, algorithm=name, **QUICK)
@@ -394,6 +395,7 @@ def test_what_chance_adds_to_a_few_public_records_is_taken_off():
 
 
 def test_a_plan_for_what_a_prior_and_its_trials_gave_is_the_same_plan():
+    """To the last bit: the same numbers go through the same compiled programs, on one machine."""
     problem, public = toy(record_norm=1.0), toy(seed=7, record_norm=1.0)
     plan = rd.plan(problem, rd.ring(3), BUDGET, walk="cyclic", prior=public)
     again = rd.plan(problem, rd.ring(3), BUDGET, walk="cyclic", prior=plan.prior)
@@ -408,6 +410,43 @@ def test_a_plan_for_what_a_prior_and_its_trials_gave_is_the_same_plan():
     assert from_facts.scales.tobytes() == plan.scales.tobytes()  # no private record was needed
 
 
+def test_what_was_not_tried_is_not_chosen_even_where_no_bias_is_left():
+    """A start that is the minimiser leaves a bias of exactly 0, on every processor; 0 times infinity says nothing."""
+    tried = np.array([[0, 3, 1.5], [1, 5, 2.0], [2, 5, np.inf]])
+    prior = guess(FACTS)._replace(distance=np.zeros(BINS), tried=tried)
+    plan = rd.plan(FACTS, rd.ring(4), BUDGET, algorithm="nids", prior=prior)
+    look = plan.outlook
+    assert list(look.activations) == [3, 5] and (look.bias == 0.0).all()
+    assert np.isfinite(look.noise).all() and (look.noise > 0.0).all()
+    assert plan.predicted == look.noise.min() and plan.activations == look.activations[look.noise.argmin()]
+
+
+def looked_ahead(run):
+    """Two steps of NIDS, tried on what `run` makes of them."""
+    candidates = nids.NidsSteps(np.array([[0.5] * 4, [1.0] * 4]), np.array([0.5, 0.25]))
+    here = guess(FACTS)
+    noise = Noise(np.full(4, BUDGET.rho), trial=None if run is None else Trial(here, run))
+    return look_ahead(kernel_of("nids"), candidates, FACTS, rd.ring(4), "random", 3, noise)
+
+
+def test_trials_that_all_diverge_leave_the_plan_as_it_was_foreseen():
+    (kept, look), (at, plain) = (looked_ahead(run) for run in (lambda *asked: np.array([np.inf, np.inf]), None))
+    assert look.tried is None and kept == at and look.predicted == plain.predicted
+
+
+def test_the_trial_that_did_not_diverge_is_chosen():
+    order = []  # the shortlist is sorted by what is foreseen: the loser of that is the one to end well
+
+    def run(kernel, graph, walk, steps, scales):
+        order.extend(np.asarray(steps.mixing).tolist())
+        return np.array([np.inf, 1e3])
+
+    at, look = looked_ahead(run)
+    assert order[1] == (0.5, 0.25)[at] and len(look.tried) == 2
+    assert look.predicted == pytest.approx(1e3, rel=1e-12)  # foreseen here as there, so that (5) is what the trial gave
+
+
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "walk"), [("recal", "cyclic"), ("recal", "random"), ("nids", "random")])
 def test_trials_of_least_squares_give_what_was_foreseen(name, walk):
     """There the quadratic is right, so that there is nothing to correct but the luck of a few draws."""

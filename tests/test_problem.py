@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -215,7 +216,8 @@ def test_prox_spares_the_intercept(case, intercept):
     kept = x[: FEATURES * case.outputs]
     soft = np.sign(kept) * np.maximum(np.abs(kept) - 0.5 * 0.2, 0)
     expected = np.concatenate([soft, x[FEATURES * case.outputs :]])
-    np.testing.assert_allclose(problem.terms.prox(jnp.asarray(x), 0.5), expected, rtol=1e-15)
+    # |x| - t w may be rounded once or twice, by the processor: a last bit of x, however small the difference is
+    np.testing.assert_allclose(problem.terms.prox(jnp.asarray(x), 0.5), expected, rtol=1e-14, atol=1e-15)
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])
@@ -230,7 +232,8 @@ def test_no_other_agents_records_reach_an_agents_gradient(case, intercept, clip)
         np.concatenate([labels[:5], y[own], labels[5:]]),
     )
     after = gradient(case.make(crowded, [5, SIZES[1], 25], intercept=intercept), 1, x, clip)
-    np.testing.assert_allclose(after, before, rtol=0, atol=1e-15 * max(1, np.abs(before).max()))
+    # the same seven records in an array of another shape, which may be added up in another order
+    np.testing.assert_allclose(after, before, rtol=0, atol=1e-13 * max(1, np.abs(before).max()))
 
 
 @pytest.mark.parametrize("score", [-800.0, 800.0])
@@ -426,7 +429,7 @@ def test_bytes_stay_bytes_in_the_silos(ranges):
     stored = np.random.default_rng(0).integers(0, 256, size=(11, FEATURES), dtype=np.uint8)
     problem = rd.logistic(rd.Records(stored, np.arange(11) % 2), SIZES, ranges=ranges)
     assert problem.silos.X.dtype == np.uint8
-    np.testing.assert_array_equal(problem.silos.X[:11], stored)
+    np.testing.assert_array_equal(problem.silos.X[:11], stored - (stored.min(axis=0) if ranges == "fit" else 0))
     assert problem.working_silos.X.dtype == np.float64
 
 
@@ -551,8 +554,22 @@ def test_measured_smoothness_of_large_matrices_is_a_hair_above_the_truth(interce
     X = draw.normal(size=(600, 300)) * np.linspace(0.1, 2, 300)
     found = rd.least_squares(rd.Records(X, np.zeros(600)), 1, l2=0.2, intercept=intercept).measured_facts().smoothness
     A = widened(X, intercept)
-    top = np.linalg.eigvalsh(A.T @ A / 600)[-1] + 0.2
-    assert top <= found[0] <= top * (1 + 1.1e-5)
+    top = np.linalg.eigvalsh(A.T @ A / 600)[-1] + 0.2  # rounded itself, to either side: the exact law is below
+    assert top * (1 - 1e-13) <= found[0] <= top * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("many", [2000, 1], ids=["by eigenvalue", "by the longest record"])
+@pytest.mark.parametrize("copies", [3, 50], ids=["wide", "tall"])
+@pytest.mark.parametrize("l2", [0.0, 0.3, 1e6])
+def test_measured_smoothness_is_never_below_the_exact_one(monkeypatch, l2, copies, many):
+    """Equal records a: A'A/m = aa', whose largest eigenvalue |a|^2 is a fraction that nothing rounds."""
+    monkeypatch.setattr(importlib.import_module("relaydp.problem.problem"), "MANY_AGENTS", many)
+    rows = np.random.default_rng(3).normal(size=(30, 20))
+    data = rd.Records(np.repeat(rows, copies, axis=0), np.zeros(30 * copies))
+    found = rd.least_squares(data, [copies] * 30, l2=l2).measured_facts().smoothness
+    for a, L in zip(rows, found, strict=True):
+        exact = sum(Fraction(value) ** 2 for value in a.tolist()) + Fraction(l2)
+        assert exact <= Fraction(float(L)) <= exact * (1 + Fraction(1, 10**12))
 
 
 def test_measured_smoothness_of_very_many_agents_is_an_upper_bound(monkeypatch):
@@ -873,7 +890,7 @@ def test_alone_refuses_an_agent_that_does_not_exist(agent):
 def test_the_logistic_loss_and_two_derivatives_are_right_everywhere(a):
     once, twice = jax.grad(softplus), jax.grad(jax.grad(softplus))
     p = 1.0 / (1.0 + np.exp(-a)) if a > -700 else 0.0
-    assert float(softplus(jnp.asarray(a))) == pytest.approx(float(np.logaddexp(0.0, a)), rel=1e-15)
+    assert float(softplus(jnp.asarray(a))) == pytest.approx(float(np.logaddexp(0.0, a)), rel=1e-14)
     assert float(once(a)) == pytest.approx(p, rel=1e-14, abs=1e-300)
     if np.isfinite(a):
         assert float(twice(a)) == pytest.approx(p * (1.0 - p), rel=1e-12, abs=1e-15)

@@ -191,6 +191,7 @@ def test_dlg_fails_on_a_gradient_buried_in_noise(six):
     assert score.psnr(found.images, images) < 12.0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("attack", "mark"), [(inverting, 30.0), (gradinversion, 30.0)], ids=["inverting", "gradinversion"]
 )

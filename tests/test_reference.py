@@ -223,6 +223,7 @@ def centred(x: np.ndarray, loss: str) -> np.ndarray:
     return x - x.mean(axis=-1, keepdims=True) if loss == "softmax" else x
 
 
+@pytest.mark.sample(8)
 def test_the_minimiser_is_cvxpys(solved):
     x, rival, at = solved.reference.x, solved.rival, solved.penalised
     np.testing.assert_allclose(solved.reference.value, solved.value(x), rtol=1e-13)
@@ -331,6 +332,7 @@ SEPARABLE = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("make", "label", "options"), SEPARABLE.values(), ids=list(SEPARABLE))
 def test_separable_classes_without_a_ridge_have_no_minimiser(make, label, options):
     X = np.random.default_rng(2).normal(size=(RECORDS, FEATURES))

@@ -7,10 +7,10 @@ import hashlib
 import html.parser
 import json
 import re
+import shutil
 from importlib.resources import files
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import relaydp as rd
 from relaydp.auditing.campaign import campaign, few, fresh_runs, load_attack
 from relaydp.cli.main import app
+from relaydp.engine.randomness import WALK, key_for
 from relaydp.engine.saved import load_comparison
 from relaydp.engine.spending import agents_spending, epsilon_spent
 from relaydp.errors import InputError
@@ -27,6 +28,7 @@ from relaydp.report import travels as travels_module
 from relaydp.report.page import SCRIPTS, asset, make_page
 from relaydp.report.series import accuracy_by_epsilon, convergence, spending
 from relaydp.report.sources import read_sources
+from relaydp.report.story import tiles
 from relaydp.report.travels import layout, travels
 
 ASSETS = Path(str(files("relaydp.report"))) / "assets"
@@ -34,7 +36,8 @@ EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 # name -> arguments of solve: every way a path is recorded, and every way a promise is kept or not
 CASES = {
     "private": {"budget": rd.Budget(2.0, 1e-5), "walk": "cyclic"},
-    "open": {"walk": "tour"},
+    "simulation": {"budget": rd.Budget(2.0, 1e-5), "walk": "cyclic", "seed": 3},
+    "open": {"walk": "tour", "seed": 3},
     "lazy": {"budget": rd.Budget(2.0, 1e-5), "walk": "lazy"},
     "published": {"budget": rd.Budget(2.0, 1e-5), "mechanism": "published", "walk": "cyclic"},
     "rounds": {"budget": rd.Budget(2.0, 1e-5), "algorithm": "d-admm"},  # its releases are pure
@@ -52,7 +55,7 @@ def saved(problem, tmp_path_factory):
     """A folder of each case."""
     place = tmp_path_factory.mktemp("saved")
     for name, options in CASES.items():
-        rd.solve(problem, rd.ring(4), activations=6, seed=3, progress=False, **options).save(place / name)
+        rd.solve(problem, rd.ring(4), activations=6, progress=False, **options).save(place / name)
     return place
 
 
@@ -156,7 +159,7 @@ def test_spending_ends_at_what_the_certificate_says(saved, name):
     assert all(rule.y == 2.0 for rule in chart.rules) and len(chart.rules) == 1
 
 
-@pytest.mark.parametrize("name", ["open", "published", "open-rounds"])
+@pytest.mark.parametrize("name", ["open", "published", "open-rounds", "simulation"])
 def test_without_a_guarantee_no_epsilon_is_on_the_page(saved, name):
     run = run_of(saved / name)
     assert epsilon_spent(run.result) is None and run.spending is None
@@ -166,9 +169,57 @@ def test_without_a_guarantee_no_epsilon_is_on_the_page(saved, name):
     data = json.loads(page.scripts[0])
     assert all("epsilon" not in one["columns"] for chart in data["charts"].values() for one in chart["series"])
     assert all(path["spent"] is None for path in data["travels"].values())
-    assert "No epsilon stands behind this run." in page.text
     shown = re.findall(r"[Ee]psilon (\d[\d.]*)", page.text)
+    if name == "simulation":
+        return
+    assert "No epsilon stands behind this run." in page.text
     assert shown in ([], ["2"])  # at most the budget that was asked for, among the settings
+
+
+def test_a_simulation_says_that_it_is_one_wherever_an_epsilon_could_be_looked_for(saved):
+    run = run_of(saved / "simulation")
+    first, second, *_ = tiles(run)
+    assert (first.name, first.value) == ("Simulation", "no promise")
+    assert second.name == "Epsilon planned" and "of a private run of this plan" in second.note
+    page = Reader(make_page(read_sources([saved / "simulation"])))
+    assert page.text.count("Simulation: no promise") == 4  # on top, in the story, on the certificate and its promise
+    # what it would cost is named with "a private run of this plan", and among the settings as the budget asked for
+    assert (
+        len(re.findall(r"[Ee]psilon 2\b", page.text)) == page.text.count("private run of this plan costs epsilon 2") + 1
+    )
+    assert "is protected" not in page.text and "stands behind this run" not in page.text
+    assert "relaydp rerun simulation seed" not in page.text and "seed 3" in page.text
+
+
+def test_a_private_page_names_no_seed_and_offers_no_repetition(saved):
+    page = Reader(make_page(read_sources([saved / "private"])))
+    settings = dict(read_sources([saved / "private"]).runs[0].result.config["solve"])
+    assert "seed" not in settings and str(settings["walk_seed"]) not in page.text
+    assert "relaydp rerun private --seed 0" in page.text and "cannot be repeated" in page.text
+    assert re.findall(r"\bseed\b", page.text) == ["seed"]  # of the simulation that is offered
+    assert "measured without noise" in page.text and "report --public makes one without them" in page.text
+
+
+def test_a_public_page_holds_no_measurement(saved, tmp_path):
+    """What it is made from is publish/ alone: a page of the same run without a keep/ is the same page."""
+    sources = read_sources([saved / "private"], public=True)
+    page, result = make_page(sources), rd.load_result(saved / "private")
+    assert sources.measured is False and sources.runs[0].label == "private"
+    alone = shutil.copytree(saved / "private" / "publish", tmp_path / "private")
+    assert make_page(read_sources([alone])) == make_page(read_sources([alone], public=True)) == page
+    said = Reader(page)
+    assert f"{100 * result.accuracy:.1f} %" not in said.text and "objective of" not in said.text
+    assert "convergence" not in json.loads(said.scripts[0])["charts"] and "All on this page is covered" in said.text
+    assert "cost epsilon 2 (exact Gaussian accounting)" in said.text and "seconds" not in said.text
+    assert {"chart-spending-0"} == set(json.loads(said.scripts[0])["charts"])
+
+
+@pytest.mark.parametrize("name", ["simulation", "open", "published"])
+def test_without_a_promise_there_is_no_public_page(saved, compared, name, tmp_path):
+    done = call(saved / name, "--public", "--out", tmp_path / "page.html")
+    assert done.exit_code == 2 and "needs a promise" in done.stderr and not (tmp_path / "page.html").exists()
+    done = call(saved / "private", compared[1], "--public", "--out", tmp_path / "page.html")
+    assert done.exit_code == 2 and "measured on records without noise" in done.stderr
 
 
 def test_the_paper_is_not_shown_against_epsilon_but_the_open_run_is_a_level(saved):
@@ -198,8 +249,7 @@ def test_the_path_counts_what_the_run_counted(saved, name):
 def test_a_path_without_a_ledger_is_the_route_laid_out_anew(saved, problem):
     """Oracle: the route from seed and graph, which the path was never told."""
     run = run_of(saved / "open")
-    key, _ = jax.random.split(jax.random.key(3))
-    way = route(rd.ring(4), "tour", 6, key=key)
+    way = route(rd.ring(4), "tour", 6, key=key_for(3, WALK))
     path = travels(run)
     assert path.holder[:-1].tolist() == way.holder.tolist() and path.acts.tolist() == way.acts.tolist()
 
@@ -334,9 +384,13 @@ def test_a_comparison_comes_back_as_it_was(compared):
             assert np.array_equal(
                 getattr(again.traces[name], part.name), getattr(result.trace, part.name), equal_nan=True
             )
-        assert again.spent[name] == epsilon_spent(result)
+        assert epsilon_spent(result) is None  # it is a simulation
+        planned = again.spent[name]
+        assert planned == epsilon_spent(result, planned=True)
+        assert planned[0] == 0 and planned[-1] == pytest.approx(result.epsilon_planned)
     assert list(again.traces) == ["recal"]
     page = Reader(make_page(read_sources([folder])))
+    assert "are simulations: no promise" in page.text
     assert "1 could not run as asked" in page.text and "d-admm : mechanism='gradient' is not defined here" in page.text
 
 
@@ -422,7 +476,7 @@ def test_the_command_writes_a_page_and_files(saved, compared, attacked, tmp_path
 
 BAD = {
     "missing": (lambda place, saved: [place / "nowhere"], "is not there"),
-    "file": (lambda place, saved: [saved / "private" / "model.npz"], "is a file"),
+    "file": (lambda place, saved: [saved / "private" / "publish" / "model.npz"], "is a file"),
     "empty": (lambda place, saved: [place], "holds none of"),
     "exists": (lambda place, saved: [saved / "private", "--out", place / "page.html"], "exists already"),
     "not-ours": (lambda place, saved: [saved / "private", "--out", place / "page.html", "--overwrite"], "no report of"),
@@ -450,10 +504,11 @@ def test_what_cannot_be_done_is_refused_in_one_paragraph(case, saved, tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "expected"),
     [
-        ("trace.csv", None, "no trace.csv"),
-        ("summary.json", "{", "not a result folder we can read"),
-        ("certificate.json", "{}", "something else"),
-        ("certificate.json", None, "cannot be read"),
+        ("keep/trace.csv", None, "no trace.csv"),
+        ("keep/summary.json", "{", "not a result folder we can read"),
+        ("publish/summary.json", "{", "not a result folder we can read"),
+        ("publish/certificate.json", "{}", "something else"),
+        ("publish/certificate.json", None, "cannot be read"),
     ],
 )
 def test_damaged_results_are_refused(file, content, expected, saved, tmp_path):
@@ -465,9 +520,9 @@ def test_damaged_results_are_refused(file, content, expected, saved, tmp_path):
 
 def test_a_certificate_that_promises_more_than_the_ledger_is_refused(saved, tmp_path):
     folder = rd.load_result(saved / "private").save(tmp_path / "run")
-    certificate = json.loads((folder / "certificate.json").read_text())
+    certificate = json.loads((folder / "publish" / "certificate.json").read_text())
     certificate["epsilon"] = 0.1
-    (folder / "certificate.json").write_text(json.dumps(certificate))
+    (folder / "publish" / "certificate.json").write_text(json.dumps(certificate))
     done = call(folder, "--out", tmp_path / "page.html")
     assert done.exit_code == 2 and "epsilon=" in done.stderr
 

@@ -46,6 +46,7 @@ SLOW_CELLS = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("loss", "name"), [*QUICK_CELLS, *(pytest.param(*cell, marks=pytest.mark.slow) for cell in SLOW_CELLS)]
 )

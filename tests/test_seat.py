@@ -13,6 +13,7 @@ import relaydp as rd
 from relaydp.algorithm import ALGORITHMS, Algorithm, nids, recal
 from relaydp.algorithm.copies import apart
 from relaydp.engine.loop import run
+from relaydp.engine.randomness import Simulated
 from relaydp.errors import InputError, PrivacyError
 from relaydp.privacy.mechanism import release
 from relaydp.problem import fused
@@ -25,7 +26,7 @@ ROUNDS = ("dgd", "huang-ring", "ic-admm", "nids", "pg-admm", "pg-extra")
 ABLE = sorted(RELAYS + ROUNDS)
 KITE = rd.Graph("kite", 4, np.array([(0, 1), (0, 2), (1, 2), (2, 3)]))
 PATH = rd.path(3)
-_, NOISE_KEY = jax.random.split(jax.random.key(5))
+_, NOISE_KEY = jax.random.split(jax.random.key(5))  # what Simulated(5) draws from
 _release = jax.jit(release)
 
 # name -> loss, its options, sizes, features, graph; all with a ridge, and r = l1 where there is one
@@ -175,8 +176,24 @@ def changed(base: Algorithm, **parts) -> Algorithm:
 
 
 def asks_twice(setting, steps, state, turn):
-    setting.gradients(state.z, turn.scale, turn.key)
+    setting.gradients(state.z)
     return nids.step(setting, steps, state, turn)
+
+
+def asks_in_a_loop(setting, steps, state, turn):
+    _, slopes = jax.lax.scan(lambda z, _: (z, setting.gradients(z)), state.z, jnp.arange(2))
+    return state._replace(slope=slopes[1]), nids.Forecasts(setting.exchange(state.x))
+
+
+def asks_again_elsewhere(setting, steps, state, turn):
+    """As an algorithm from outside might, to cancel the noise: the same point, and its own."""
+    again = setting.gradient(state.baton.x)
+    state, sent = recal.step(setting, steps, state, turn)
+    return state, sent._replace(x=sent.x - again)
+
+
+def asks_at_once(setting, steps, x0):
+    return recal.init(setting, steps, setting.gradient(x0))
 
 
 def asks_never(setting, steps, state, turn):
@@ -190,7 +207,7 @@ def looks_at_others(setting, steps, state, turn):
 
 def asks_after_hearing(setting, steps, state, turn):
     mixed = state.x - apart(setting, setting.exchange(state.x))
-    return state._replace(x=setting.gradients(mixed, turn.scale, turn.key)), nids.Forecasts(state.x)
+    return state._replace(x=setting.gradients(mixed)), nids.Forecasts(state.x)
 
 
 def sends_what_it_heard(setting, steps, state, turn):
@@ -205,8 +222,11 @@ def forgets_u(setting, steps, state, payload):
 @pytest.mark.parametrize(
     "algorithm, why",
     [
-        (changed(nids.NIDS, step=asks_twice), "asks for 2 gradients"),
-        (changed(nids.NIDS, step=asks_never), "asks for 0 gradients"),
+        (changed(nids.NIDS, step=asks_twice), "asked the records twice in one turn"),
+        (changed(nids.NIDS, step=asks_in_a_loop), "inside a loop"),
+        (changed(recal.RECAL, step=asks_again_elsewhere), "asked the records twice in one turn"),
+        (changed(recal.RECAL, init=asks_at_once), "init asked the records"),
+        (changed(nids.NIDS, step=asks_never), "asks for no gradient"),
         (changed(nids.NIDS, step=looks_at_others), "what others keep to themselves"),
         (changed(nids.NIDS, step=asks_after_hearing), "hear its neighbours"),
         (changed(nids.NIDS, step=sends_what_it_heard), "hear its neighbours"),
@@ -225,20 +245,22 @@ def test_an_algorithm_that_a_party_cannot_run_by_itself_is_refused(algorithm, wh
         on_network(algorithm)
 
 
-# -- the simulator, bit for bit
+# -- the simulator, bit for bit: on one machine, where both are compiled by one compiler; other processors, other bits
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name, kind", CASES)
 def test_seats_are_the_simulator_bit_for_bit(name, kind):
     problem, _, graph, plan = plan_for(name, kind)
     seen = played(name, kind)
-    wanted = run(problem, graph, plan, np.zeros(problem.dim), NOISE_KEY, keep=True)
+    wanted = run(problem, graph, plan, np.zeros(problem.dim), Simulated(5), keep=True)
     sent = np.stack(jax.tree.leaves(wanted.sent), axis=-2)
     assert np.stack(seen.sent).tobytes() == sent.tobytes()
     assert seen.x.tobytes() == wanted.x.tobytes()
     assert np.abs(seen.x).max() > 0.0  # it went somewhere
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name, kind", [case for case in CASES if case[0] in RELAYS])
 def test_a_key_gives_what_drawing_outside_gives(name, kind):
     _, own, graph, plan = plan_for(name, kind)
@@ -267,7 +289,7 @@ def test_rounds_over_many_records_are_the_simulator_bit_for_bit(monkeypatch, kin
     assert all(seat._silos.by_passes for seat in seats)
     seen = Played()
     round_all(seats, graph, plan, [seat.begin() for seat in seats], seen, [""])
-    wanted = run(problem, graph, plan, np.zeros(problem.dim), NOISE_KEY, keep=True)
+    wanted = run(problem, graph, plan, np.zeros(problem.dim), Simulated(5), keep=True)
     assert np.stack(seen.sent).tobytes() == np.stack(jax.tree.leaves(wanted.sent), axis=-2).tobytes()
     assert seen.x.tobytes() == wanted.x.tobytes()
     monkeypatch.setattr(fused, "MANY", problem.data.X.size + 1)
@@ -277,7 +299,7 @@ def test_rounds_over_many_records_are_the_simulator_bit_for_bit(monkeypatch, kin
 def test_rounds_of_several_outputs_are_the_simulator_to_rounding():
     # XLA has another routine for the product of one party's records than for a batch of all
     problem, _, graph, plan = plan_for("nids", "softmax, unequal")
-    wanted = run(problem, graph, plan, np.zeros(problem.dim), NOISE_KEY, keep=True)
+    wanted = run(problem, graph, plan, np.zeros(problem.dim), Simulated(5), keep=True)
     np.testing.assert_allclose(played("nids", "softmax, unequal").x, wanted.x, rtol=0.0, atol=1e-13)
 
 
@@ -415,6 +437,11 @@ def test_a_seat_takes_what_was_planned_and_nothing_else():
         Seat(replace(plan, mechanism=None), graph, 0, own[0], draw)
     with pytest.raises(PrivacyError, match="Plan with a budget"):
         Seat(replace(plan, sensitivity=0.9 * plan.sensitivity), graph, 0, own[0], draw)
+    least = 2.0 * plan.facts.clip / plan.facts.sizes  # in real numbers: rounding adds to it
+    assert (plan.sensitivity > least).all()
+    for short in (least, np.nextafter(plan.sensitivity, 0.0)):
+        with pytest.raises(PrivacyError, match="with rounding. Plan with a budget"):
+            Seat(replace(plan, sensitivity=short), graph, 0, own[0], draw)
     with pytest.raises(PrivacyError, match="without noise"):
         Seat(replace(plan, scales=0.0 * plan.scales), graph, 0, own[0], draw)
     with pytest.raises(InputError, match="d-admm cannot run"):

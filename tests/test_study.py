@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import study_losses
@@ -32,7 +31,6 @@ SMALL = {
     "problem": {"agents": 4},
     "run": {"activations": 5, "walk": "cyclic"},
 }
-MANY = 200
 TEXT = """
 [study]
 name = "small"
@@ -55,6 +53,17 @@ APP += (
     "import typer; from relaydp.cli import main, sweep; app = typer.Typer(cls=main.Front); main.MAP = (('sweep', ''),);"
 )
 APP += "app.callback()(lambda: None); app.command('sweep')(sweep.sweep); app()"
+# The same, and when one task has come back it waits for the next for ever, so that Ctrl-C meets it there.
+HELD = """
+import time
+from relaydp.cluster import pool
+wait, done = pool.LocalCrew.wait, []
+def wait_once(crew, seconds):
+    time.sleep(3600 * bool(done))
+    done.extend(found := wait(crew, seconds))
+    return found
+pool.LocalCrew.wait = wait_once
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -159,6 +168,7 @@ def test_blocks_share_the_seeds_out_evenly(seeds, block):
             '[study]\nwalks = ["tour"]\n[run]\nwalk = "cyclic"',
             "line 4: run.walk is fixed here and varied by study.walks",
         ),
+        ('[run]\naccount = "a"', "line 2: the runs of a study are simulations"),
         ("[run]\nseed = 3", "line 2: a study has many; put seeds = ... in [study]"),
         ('[study]\ngraphs = ["ring"]\n[graph]\nfile = "a.txt"', "graph.file is fixed"),
         ("[study]\nbudgets = [{ epsilon = 1.0, delta = 1e-6 }]\n[run]\ndelta = 1e-5", "leave one out"),
@@ -196,29 +206,30 @@ def test_a_task_gives_what_sweep_gives_bit_for_bit_and_solve_to_rounding(small, 
     problem, graph = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2), rd.ring(4)
     options = {"walk": "cyclic", "activations": 5}
     runs = rd.sweep(problem, graph, task.seeds, [rd.Budget(4.0, 1e-5)], progress=False, **options)
-    for name in ("epsilon", "rho", "plf", "messages", "objective", "excess", "relative_error", "accuracy"):
+    for name in ("epsilon_planned", "rho", "plf", "messages", "objective", "excess", "relative_error", "accuracy"):
         assert rows[name] == getattr(runs, name).tolist(), name
     for k, seed in enumerate(task.seeds):
         alone = rd.solve(problem, graph, budget=rd.Budget(4.0, 1e-5), seed=seed, progress=False, **options)
         np.testing.assert_allclose(runs.x[k], alone.x, rtol=0, atol=1e-13)
-        assert rows["epsilon"][k] == alone.epsilon and rows["messages"][k] == alone.messages
+        assert rows["epsilon_planned"][k] == alone.epsilon_planned and rows["messages"][k] == alone.messages
 
 
 def test_a_run_without_privacy_claims_no_epsilon(here):
     rows = here[2]
     assert rows["status"] == ["finished"] * 2
-    assert rows["epsilon"] == rows["rho"] == rows["delta"] == [None] * 2
+    assert rows["epsilon_planned"] == rows["rho"] == rows["delta"] == [None] * 2
 
 
 def test_shards_give_the_same_numbers_on_any_number_of_devices(small, here):
     task = dataclasses.replace(tasks_of(small)[0], seeds=(0, 1, 2, 3), shards=2)
     code = "import json, pickle, sys, jax; from relaydp.cluster.tasks import run_task; assert len(jax.devices()) == 2;"
     code += "print(json.dumps(run_task(pickle.load(sys.stdin.buffer))))"
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    environment = {**os.environ, "XLA_FLAGS": flags}
     found = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(task), env=environment, capture_output=True)
     there, mine = json.loads(found.stdout), run_task(task)
     assert mine["status"] == ["finished"] * 4
-    for name in ("seed", "status", "objective", "accuracy", "model_sha256", "epsilon", "messages"):
+    for name in ("seed", "status", "objective", "accuracy", "model_sha256", "epsilon_planned", "messages"):
         assert there[name] == mine[name], name
     # each shard is the batch that it would be by itself
     assert mine["model_sha256"] == here[0]["model_sha256"] + here[1]["model_sha256"]
@@ -375,7 +386,18 @@ def test_resume_refuses_files_and_losses_that_have_changed(tmp_path):
 def test_processes_give_the_numbers_of_this_process(small, here, table):
     parts = [make_part(small, task, rows) for task, rows in zip(tasks_of(small), here, strict=True)]
     assert table.num_rows == small.runs
-    exact = ["task", "seed", "status", "objective", "accuracy", "epsilon", "rho", "plf", "messages", "model_sha256"]
+    exact = [
+        "task",
+        "seed",
+        "status",
+        "objective",
+        "accuracy",
+        "epsilon_planned",
+        "rho",
+        "plf",
+        "messages",
+        "model_sha256",
+    ]
     for name in exact:
         assert table[name].to_pylist() == [value for part in parts for value in part[name].to_pylist()], name
     # x* is found by a threaded solver, so what is measured against it agrees to rounding
@@ -431,13 +453,9 @@ def command():
     """`relaydp sweep` in a session of its own; whatever is left of it at the end is ended."""
     started = []
 
-    def start(*words):
+    def start(*words, app=APP):
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-        options["env"] = {
-            **os.environ,
-            "JAX_ENABLE_COMPILATION_CACHE": "0",
-        }  # compiling is what gives time to interrupt
-        started.append(subprocess.Popen([sys.executable, "-c", APP, "sweep", *map(str, words)], **options))
+        started.append(subprocess.Popen([sys.executable, "-c", app, "sweep", *map(str, words)], **options))
         return started[-1]
 
     yield start
@@ -462,24 +480,23 @@ def in_session(leader):
 
 def test_an_interrupted_study_keeps_what_is_done_leaves_nobody_behind_and_resumes(tmp_path, command, table):
     file, out = tmp_path / "study.toml", tmp_path / "out"
-    file.write_text(TEXT.replace("seeds = 4", f"seeds = {MANY}"))  # so many tasks that it is not done when it is met
-    first = command(file, "--out", out, "--jobs", 1)
-    deadline = time.monotonic() + 120
+    file.write_text(TEXT)
+    first = command(file, "--out", out, "--jobs", 1, app=HELD + APP)
+    deadline = time.monotonic() + 300
     while not list(out.glob("parts/*.parquet")) and first.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(first.pid, signal.SIGINT)  # what Ctrl-C does: everybody in the foreground hears it
-    said = first.communicate(timeout=60)[1]
+    said = first.communicate(timeout=300)[1]
     assert first.returncode == 130, said
     assert "--resume" in said and "Traceback" not in said
     assert in_session(first.pid) == []
     kept = pq.read_table(out / "results.parquet")
-    assert 0 < kept.num_rows < 2 * MANY
+    assert kept.num_rows == 2
     second = command(file, "--out", out, "--jobs", 1, "--resume", "--json")
-    printed, said = second.communicate(timeout=120)
+    printed, said = second.communicate(timeout=300)
     assert second.returncode == 0, said
-    assert json.loads(printed)["finished"] == 2 * MANY
-    whole = pq.read_table(out / "results.parquet")
-    assert numbers(whole.filter(pc.less(whole["seed"], 4))).equals(numbers(table))
+    assert json.loads(printed)["finished"] == 8
+    assert numbers(pq.read_table(out / "results.parquet")).equals(numbers(table))
 
 
 def test_failures_are_the_exit_code_and_the_way_to_try_again(tmp_path, command):
@@ -488,7 +505,7 @@ def test_failures_are_the_exit_code_and_the_way_to_try_again(tmp_path, command):
         '[study]\ndata = ["breast-cancer"]\nseeds = 2\n[graph]\nkind = "hypercube"\n[problem]\nagents = 5\n'
     )
     run = command(file, "--out", tmp_path / "out")
-    said = run.communicate(timeout=60)[1]
+    said = run.communicate(timeout=300)[1]
     assert run.returncode == 1
     assert "2 of 2 runs failed" in said and "hypercube" in said and "--resume" in said
 

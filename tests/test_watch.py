@@ -30,7 +30,7 @@ from relaydp.runtime.log import FIELDS, LONGEST, WHOLE
 from relaydp.runtime.watch import MOST_REASONS, Log, Metrics, StatusServer, print_status
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
-WAIT = 30  # seconds after which a test that hangs fails
+WAIT = 120  # seconds after which a test that hangs fails
 
 STATUS = {
     "party": "north",

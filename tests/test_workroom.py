@@ -17,8 +17,9 @@ from relaydp.runtime.wire import BATON, Message
 from relaydp.runtime.workroom import Workroom
 
 
-def answer_slowly(settings, pipe):
-    """A stand-in for the process with the records."""
+def answer_when_told(settings, pipe):
+    """A stand-in for the process with the records: it answers a question that names a file when that file is there,
+    and says by another that it has the question."""
     pipe.send((True, "brief"))
     while True:
         try:
@@ -27,43 +28,52 @@ def answer_slowly(settings, pipe):
             return
         if method == "die":
             os._exit(1)
-        time.sleep(arguments[0])
+        for go in arguments:
+            go.with_suffix(".asked").touch()
+            stuck = time.monotonic() + 300
+            while not go.exists() and time.monotonic() < stuck:
+                time.sleep(0.01)
         pipe.send((False, InputError("no such thing")) if method == "wrong" else (True, (method, os.getpid())))
 
 
 @pytest.fixture
 def room(monkeypatch):
-    monkeypatch.setattr(workroom, "_launch", answer_slowly)
+    monkeypatch.setattr(workroom, "_launch", answer_when_told)
     made = Workroom(None)
     yield made
     made.close()
 
 
-def test_questions_are_answered_one_after_the_other_and_the_loop_goes_on(room):
+async def there(path):
+    while not path.exists():
+        await asyncio.sleep(0.01)
+
+
+def test_questions_are_answered_one_after_the_other_and_the_loop_goes_on(room, tmp_path):
+    """No question is answered before the loop, which waits for all of them, has gone on and allowed it."""
+
     async def main():
-        ticks = 0
+        async def allow():
+            for name in "abc":
+                await there(tmp_path / f"{name}.asked")
+                (tmp_path / name).touch()
 
-        async def tick():
-            nonlocal ticks
-            while True:
-                await asyncio.sleep(0.01)
-                ticks += 1
+        *answers, _ = await asyncio.gather(*(room.ask(name, tmp_path / name) for name in "abc"), allow())
+        return [name for name, _ in answers]
 
-        beside = asyncio.create_task(tick())
-        answers = await asyncio.gather(*(room.ask(name, 0.1) for name in "abc"))
-        beside.cancel()
-        return [name for name, _ in answers], ticks
-
-    names, ticks = asyncio.run(main())
-    assert names == ["a", "b", "c"] and ticks > 3
+    assert asyncio.run(main()) == ["a", "b", "c"]
 
 
-def test_a_question_that_nobody_waits_for_any_more_does_not_answer_the_next(room):
+def test_a_question_that_nobody_waits_for_any_more_does_not_answer_the_next(room, tmp_path):
     async def main():
-        first = asyncio.create_task(room.ask("first", 0.3))
-        await asyncio.sleep(0.05)
+        go = tmp_path / "go"
+        first = asyncio.create_task(room.ask("first", go))
+        await there(tmp_path / "go.asked")
         first.cancel()
-        return (await room.ask("second", 0.0))[0]
+        second = asyncio.create_task(room.ask("second"))
+        await asyncio.sleep(0)  # it has begun
+        go.touch()
+        return (await second)[0]
 
     assert asyncio.run(main()) == "second"
 
@@ -71,17 +81,17 @@ def test_a_question_that_nobody_waits_for_any_more_does_not_answer_the_next(room
 def test_errors_come_through_and_the_room_stays_open(room):
     async def main():
         with pytest.raises(InputError, match="no such thing"):
-            await room.ask("wrong", 0.0)
-        return (await room.ask("right", 0.0))[0]
+            await room.ask("wrong")
+        return (await room.ask("right"))[0]
 
     assert asyncio.run(main()) == "right"
 
 
 def test_a_process_that_was_killed_is_started_again_and_one_that_dies_each_time_is_not(room):
     async def main():
-        _, before = await room.ask("first", 0.0)
+        _, before = await room.ask("first")
         os.kill(before, signal.SIGKILL)
-        _, after = await room.ask("second", 0.0)
+        _, after = await room.ask("second")
         with pytest.raises(RelayError, match="ended twice while it worked on 'die'"):
             await room.ask("die")
         return before, after
@@ -111,7 +121,9 @@ def baton(seq, value=b"x"):
     return Message(bytes(32), 0, BATON, seq, (1, 1, 1), 0, b"", value * 8)
 
 
-def test_the_next_holder_is_asked_once_and_the_answer_is_for_that_baton():
+def test_the_next_holder_is_asked_once_and_the_answer_is_for_that_baton(monkeypatch):
+    monkeypatch.setattr(relaying_module, "FRESH_SECONDS", float("inf"))
+
     async def main():
         agent = Neighbourhood()
         relaying = Relaying(agent)
@@ -151,8 +163,9 @@ def test_a_caller_that_goes_away_takes_its_question_along():
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
         agent.answer.set()
-        await asyncio.sleep(0.01)
         assert relaying._asking is None
+        for _ in range(10):  # turns of the loop, for what was cancelled to end
+            await asyncio.sleep(0)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())

@@ -15,9 +15,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 # Convex problems to 1e-12, and noise with enough bits to hide a value: float64 throughout.
-os.environ["JAX_ENABLE_X64"] = "1"
+# And one way to draw from a key, whatever the environment says: a simulation's seed is all that it depends on.
+os.environ["JAX_ENABLE_X64"] = os.environ["JAX_THREEFRY_PARTITIONABLE"] = "1"
 if "jax" in sys.modules:
-    sys.modules["jax"].config.update("jax_enable_x64", True)
+    for _name in ("jax_enable_x64", "jax_threefry_partitionable"):
+        sys.modules["jax"].config.update(_name, True)
 
 
 def _keep_compiled() -> None:
@@ -69,7 +71,7 @@ _HOMES = {
     "Budget": "relaydp.privacy",
     "Graph": "relaydp.graph",
     "Ledger": "relaydp.privacy",
-    "PrivacyAccount": "relaydp.estimator",
+    "PrivacyAccount": "relaydp.privacy",
     "Problem": "relaydp.problem",
     "Records": "relaydp.data",
     "RelayLinearRegression": "relaydp.estimator",
@@ -185,7 +187,7 @@ if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds 
     from relaydp.auditing import audit
     from relaydp.data import Records, load_data
     from relaydp.engine import compare, plan, rerun, solve, solve_alone, sweep
-    from relaydp.estimator import PrivacyAccount, RelayLinearRegression, RelayLogisticRegression
+    from relaydp.estimator import RelayLinearRegression, RelayLogisticRegression
     from relaydp.graph import (
         Graph,
         complete,
@@ -202,7 +204,7 @@ if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds 
         torus,
         watts_strogatz,
     )
-    from relaydp.privacy import Budget, Ledger
+    from relaydp.privacy import Budget, Ledger, PrivacyAccount
     from relaydp.problem import (
         Problem,
         custom,

@@ -22,23 +22,55 @@ NOISE = {
     "objective": "density proportional to exp(-|e|/scale), added as <e, x> to the objective that is minimised exactly",
     "published": "Gaussian or objective noise where the algorithm's own paper puts it, priced as the paper claims",
 }
-SOURCES = {
-    True: "the operating system's randomness, drawn for one release each, and kept nowhere; on a lattice, exactly",
-    False: "a seeded generator: this run is a simulation, and whoever knows the seed knows the noise",
+SECRET = {
+    "gradient": "the operating system's randomness, drawn for one release each and kept nowhere: a discrete Gaussian "
+    "on a lattice of 2^40 steps a scale, exact to the last bit, with scales a hair above the schedule's",
+    "objective": "the operating system's randomness, drawn for one release each and kept nowhere: float64 numbers, "
+    "with a proof about real ones",
+}
+SEEDED = {
+    "simulation": "a seeded generator: whoever knows or guesses the seed can take the noise off",
+    "published": "a seeded generator",
+    "open": "none",
 }
 ASSUMED = [
     "m_i, the columns, the classes, who takes part and all bounds below are public and were known without the records.",
     "Records outside the bounds were clipped or shrunk to them, each by itself.",
     "The agents ran this software unchanged, and drew their noise independently and in secret.",
 ]
+REAL_NUMBERS = (
+    "Noise in the objective, and the minimiser that it moves, are computed in float64; the proof is about real numbers."
+)
+KEPT = [
+    "keep/ of a result folder: objective, relative error, accuracy, trace and reference are measured on raw records "
+    "without noise, and a checksum of the records confirms a guess.",
+    "How long the run took, to whoever could time it.",
+]
 NOT_PROTECTED = [
-    "Objective, relative error, accuracy, trace and reference of the result: measured on raw records, without noise.",
-    "config.json of a result folder: a checksum of the records, which confirms a guess, and a simulation's seed.",
     "Choices made by looking at several results: each run costs its own epsilon, and they add up.",
     "Facts that hold whether or not a record is in the data, such as what the model says about people in general.",
     "Other uses of the same records outside this run.",
     "Groups: k records of one agent have up to k times the mean shift (`relaydp.privacy.epsilon_group`).",
 ]
+
+NOTHING_KEPT = {
+    "simulation": "Every record: model, messages and trace. What a private run would cost protects nobody here.",
+    "published": "Every record: model, messages and trace. The noise has no proof.",
+    "open": "Every record: model, messages and trace. There was no noise.",
+}
+
+
+def assumed(result: Any) -> list[str]:
+    """What the promise rests on; of a simulation, what its plan rests on."""
+    if result.private:
+        return [*ASSUMED, *([REAL_NUMBERS] if result.mechanism == "objective" else [])]
+    if result.simulation:
+        return [*ASSUMED[:2], "A private run of this plan draws its noise in secret; this one did not."]
+    return ["Nothing: there is no promise."]
+
+
+def not_protected(result: Any) -> list[str]:
+    return [*KEPT, *NOT_PROTECTED] if result.private else [NOTHING_KEPT[result.kind]]
 
 
 def make_certificate(result: Any) -> dict[str, Any]:
@@ -71,16 +103,17 @@ def make_certificate(result: Any) -> dict[str, Any]:
             "name": result.mechanism,
             "variant": result.variant,
             "noise": NOISE.get(result.mechanism or "", "none"),
-            "source": SOURCES[result.secret] if result.mechanism is not None else "none",
+            "source": SECRET[result.mechanism] if result.private else SEEDED[result.kind],
             "sensitivity": plan["sensitivity"],
             "schedule": plan["noise_scales"],
         },
+        # measured on the records where no sound mechanism forbade it: "public" says so
         "public_constants": {**result.config["facts"], "steps": plan["steps"], "activations": plan["activations"]},
         "algorithm": result.algorithm,
         "graph": result.config["graph"],
         "walk": result.walk,
-        "assumed": ASSUMED,
-        "not_protected": NOT_PROTECTED,
+        "assumed": assumed(result),
+        "not_protected": not_protected(result),
         "ledger_sha256": ledger.to_json()["digest"] if ledger is not None else None,
         "versions": result.versions,
     }

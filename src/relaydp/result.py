@@ -1,16 +1,27 @@
-"""What a run leaves behind, and the folder it is kept in.
+"""What a run leaves behind, and the folder it is kept in, in two halves.
 
-    config.json      the problem (names, weights, bounds, a checksum of the data), the graph, every argument of solve
-    summary.json     what `relaydp run --json` prints
-    trace.csv        the run's history
+publish/ holds what the promise covers, and what was known without the records. It may leave the house:
+
     model.npz        x, and the steps
-    plan.json        what was planned: steps, noise of every activation, what to expect
-    ledger.json      every release
     certificate.json what is promised, to whom, on what grounds, and what is not protected
+    ledger.json      every release
+    plan.json        what was planned: steps, noise of every activation, what to expect
+    config.json      the problem (names, weights, bounds), the graph, every argument of solve
+    summary.json     what `relaydp run --json` prints, but for what was measured
     transcript.npz   what was sent
     versions.json    Python, packages, device
 
-No file holds a record. `load_result(folder)` reads it back; `rerun(folder)` repeats the run to the same bits.
+keep/ holds what was measured on the records without noise, and what would confirm a guess at them. It may not:
+
+    trace.csv        the run's history
+    reference.npz    the minimiser
+    summary.json     objective, relative error, accuracy, seconds
+    config.json      checksums of the records, where they are; the seed, of a run that has one
+
+A model or a transcript without a promise (a simulation's, or one without noise) is in keep/ too. A run whose steps were
+tuned to the records, which is any without a sound mechanism, has no publish/ at all. No fact is in both halves, and no
+file holds a record. `load_result(folder)` reads a folder back, or its publish/ alone; `rerun(folder)` repeats a run
+that has a seed to the same bits.
 """
 
 from __future__ import annotations
@@ -20,6 +31,7 @@ import json
 import math
 import os
 import platform
+import textwrap
 from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -33,9 +45,25 @@ import numpy as np
 
 from relaydp.certificate import make_certificate, plain
 from relaydp.errors import InputError
-from relaydp.folders import new_folder
+from relaydp.folders import KEEP, PUBLISH, RESULT, find_saved, halves, new_folder
 from relaydp.privacy import SOUND, Budget, Ledger
 from relaydp.problem import Reference
+
+# What of a summary and of a configuration may not leave the house; all the rest may, where there is a promise.
+MEASURED = ("objective", "relative_error", "accuracy", "seconds")  # seconds: computing on records took them
+HOUSE = {"problem": ("source", "data_sha256", "order_sha256"), "solve": ("seed",)}
+README = {
+    "private": "publish/ may leave the house: all in it is covered by the promise in certificate.json, or was known "
+    "without the records. keep/ may not: what is in it was measured on the records without noise, or confirms a guess "
+    "at them.",
+    "simulation": "This is a simulation: no promise. Its noise came from a seed, and whoever knows or guesses it can "
+    "take the noise off. publish/ says what was planned, and may leave the house. keep/, with the model, may not, "
+    "unless the records are public.",
+    "published": "No promise stands behind this run: its noise has no proof. Nothing here may leave the house, unless "
+    "the records are public.",
+    "open": "No promise stands behind this run: it had no noise. Nothing here may leave the house, unless the records "
+    "are public.",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +167,11 @@ class Result:
         return not self.secret and self.mechanism in SOUND
 
     @property
+    def kind(self) -> str:
+        """What kind of run this is: "private", "simulation", "published" (noise without a proof) or "open" (none)."""
+        return "private" if self.private else "simulation" if self.simulation else self.mechanism or "open"
+
+    @property
     def delta(self) -> float | None:
         return None if self.budget is None else self.budget.delta
 
@@ -188,7 +221,7 @@ class Result:
             "accuracy": plain(self.accuracy),
             "status": self.status,
             "message": self.message,
-            "seconds": round(self.seconds, 4),
+            "seconds": plain(round(self.seconds, 4)),
         }
 
     @property
@@ -220,28 +253,42 @@ class Result:
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Path:
         """Write the result folder; all of it or nothing."""
-        with new_folder(Path(folder), "config.json", overwrite) as work:
+        with new_folder(Path(folder), RESULT, overwrite) as work:
             self._write(work)
         return Path(folder)
 
     def _write(self, folder: Path) -> None:
-        _dump(folder / "config.json", self.config)
-        _dump(folder / "summary.json", self.summary())
-        _dump(folder / "plan.json", self.plan)
-        _dump(folder / "certificate.json", self.certificate())
-        _dump(folder / "versions.json", self.versions)
+        keep = folder / KEEP
+        # Without a sound mechanism the facts were measured on the records, and went from there into plan and steps.
+        public = folder / PUBLISH if self.config["facts"]["public"] else keep
+        covered = folder / PUBLISH if self.private else keep
+        for place in {keep, public, covered}:
+            place.mkdir()
+        (folder / "README.txt").write_text(textwrap.fill(README[self.kind], 100) + "\n")
+        summary = self.summary()
+        measured = {name: summary.pop(name) for name in MEASURED}
+        config, house = _split_config(self.config)
+        for name, shown, kept in (("summary.json", summary, measured), ("config.json", config, house)):
+            if public == keep:
+                _dump(keep / name, _merged(shown, kept))
+            else:
+                _dump(public / name, shown)
+                _dump(keep / name, kept)
+        _dump(public / "plan.json", self.plan)
+        _dump(public / "certificate.json", self.certificate())
+        _dump(public / "versions.json", self.versions)
+        if self.ledger is not None:  # which says what kind of run it is of: alone, it could be taken for a promise
+            _dump(public / "ledger.json", {"run": self.kind, **self.ledger.to_json()})
         steps = {f"step_{name}": np.asarray(value) for name, value in self.steps._asdict().items()}
-        _save_arrays(folder / "model.npz", {"x": self.x, "seconds": self.seconds, **steps})
-        if self.trace is not None:
-            self.trace.to_csv(folder / "trace.csv")
-        if self.ledger is not None:
-            _dump(folder / "ledger.json", self.ledger.to_json())
+        _save_arrays(covered / "model.npz", {"x": self.x, **steps})
         if self.transcript is not None:
             sent = {f"payload_{name}": part for name, part in self.transcript.payload.items()}
             ends = {"sender": self.transcript.sender, "receiver": self.transcript.receiver}
-            _save_arrays(folder / "transcript.npz", {**ends, **sent})
+            _save_arrays(covered / "transcript.npz", {**ends, **sent})
+        if self.trace is not None:
+            self.trace.to_csv(keep / "trace.csv")
         if self.reference is not None:
-            _save_arrays(folder / "reference.npz", self.reference._asdict())
+            _save_arrays(keep / "reference.npz", self.reference._asdict())
 
     def __repr__(self) -> str:
         cost = f"epsilon={self.epsilon:.4g}" if self.private else "simulation" if self.simulation else "no guarantee"
@@ -251,6 +298,23 @@ class Result:
 def _number(value: float | None) -> float:
     """What `plain` wrote: null is infinity here, the cost of a run without a guarantee."""
     return math.inf if value is None else float(value)
+
+
+def _split_config(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(what may leave the house, what may not)."""
+    shown = {part: {k: v for k, v in config[part].items() if k not in HOUSE.get(part, ())} for part in config}
+    kept = {part: {name: config[part][name] for name in names if name in config[part]} for part, names in HOUSE.items()}
+    return shown, kept
+
+
+def _merged(first: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
+    """Several halves of one object, down to objects in it."""
+    whole = dict(first)
+    for other in others:
+        for name, value in other.items():
+            both = isinstance(value, dict) and isinstance(whole.get(name), dict)
+            whole[name] = _merged(whole[name], value) if both else value
+    return whole
 
 
 def _dump(path: Path, content: Any) -> None:
@@ -279,17 +343,22 @@ def _versions() -> dict[str, str]:
 
 
 def load_result(folder: str | os.PathLike[str]) -> Result:
-    """Read a result folder back."""
+    """Read a result folder back.
+
+    A private run's publish/ can be read alone: such a result has no trace, no reference and no measurements. Folders of
+    earlier versions, which had no halves, are read as well; their noise came from a seed, so that they are simulations.
+    """
     path = Path(folder)
     try:
-        config, summary = (json.loads((path / f"{name}.json").read_text()) for name in ("config", "summary"))
-        model = np.load(path / "model.npz")
-        names = [name.removeprefix("step_") for name in model.files if name.startswith("step_")]
-        steps = namedtuple("Steps", names)(*(model[f"step_{name}"] for name in names))
-        sent = dict(np.load(path / "transcript.npz")) if (path / "transcript.npz").exists() else None
-        best = dict(np.load(path / "reference.npz")) if (path / "reference.npz").exists() else None
-        ledger = path / "ledger.json"
+        config, summary = _read_json(path, "config.json"), _read_json(path, "summary.json")
+        model = _read_arrays(path, "model.npz")
+        if model is None:
+            raise OSError("it has no model.npz; of a run without a promise that is in keep/")
+        steps = {name.removeprefix("step_"): part for name, part in model.items() if name.startswith("step_")}
+        sent, best = _read_arrays(path, "transcript.npz"), _read_arrays(path, "reference.npz")
+        ledger, trace = find_saved(path, "ledger.json"), find_saved(path, "trace.csv")
         asked = config["solve"]["budget"]
+        secret = bool(summary["private"]) and "walk_seed" in config["solve"]
         return Result(
             x=model["x"],
             status=summary["status"],
@@ -301,31 +370,50 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
             graph=summary["graph"],
             walk=summary["walk"],
             budget=None if asked is None else Budget(**asked),
-            secret=summary["private"],
-            **{name: _number(summary[name]) for name in ("rho", "epsilon", "epsilon_planned", "epsilon_paper")},
+            secret=secret,
+            rho=_number(summary["rho"]) if secret else math.inf,
+            epsilon=_number(summary["epsilon"]) if secret else math.inf,
+            epsilon_planned=_number(summary.get("epsilon_planned", summary["epsilon"])),
+            epsilon_paper=_number(summary["epsilon_paper"]),
             plf=summary["plf"],
             activations=summary["activations"],
             hops=summary["hops"],
             messages=summary["messages"],
             vectors=summary["vectors"],
             messages_paper=summary["messages_paper"],
-            ledger=Ledger.from_json(json.loads(ledger.read_text())) if ledger.exists() else None,
-            steps=steps,
-            plan=json.loads((path / "plan.json").read_text()),
-            trace=Trace.from_csv(path / "trace.csv") if (path / "trace.csv").exists() else None,
+            ledger=None if ledger is None else Ledger.from_json(json.loads(ledger.read_text())),
+            steps=namedtuple("Steps", steps)(**steps),
+            plan=_read_json(path, "plan.json"),
+            trace=None if trace is None else Trace.from_csv(trace),
             transcript=None if sent is None else _read_transcript(sent),
             reference=None
             if best is None
             else Reference(best["x"], float(best["value"]), float(best["residual"]), int(best["steps"])),
-            seconds=float(model["seconds"]),
+            seconds=math.nan if summary.get("seconds") is None else float(summary["seconds"]),
             config=config,
-            versions=json.loads((path / "versions.json").read_text()),
+            versions=_read_json(path, "versions.json"),
         )
     except (OSError, KeyError, TypeError, json.JSONDecodeError, ValueError) as error:
         raise InputError(
             f"{path} is not a result folder we can read ({error}); needed one written by Result.save or "
             "`relaydp run --out`."
         ) from error
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    """What both halves of a folder say."""
+    found = [json.loads((part / name).read_text()) for part in halves(folder) if (part / name).is_file()]
+    if not found:
+        raise OSError(f"it has no {name}")
+    return _merged(*found)
+
+
+def _read_arrays(folder: Path, name: str) -> dict[str, np.ndarray] | None:
+    path = find_saved(folder, name)
+    if path is None:
+        return None
+    with np.load(path) as file:
+        return dict(file)
 
 
 def _read_transcript(sent: dict[str, np.ndarray]) -> Transcript:

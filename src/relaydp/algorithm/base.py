@@ -67,8 +67,8 @@ class Setting(NamedTuple):
     gradients: Callable[[Everyone], Everyone]
     """ys -> every agent's grad f_i(y_i), each privatised: the same door for all at once."""
     argmin: Callable[[Vector, Float[Array, ""], Vector, bool], Vector]
-    """(p, kappa, v, with_r) -> argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, exactly; e is the turn's noise
-    where objectives are perturbed, and 0 elsewhere."""
+    """(p, kappa, v, with_r) -> argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, exactly; e is the turn's
+    noise where objectives are perturbed, and 0 elsewhere."""
     argmins: Callable[[Everyone, Float[Array, " agents"], Everyone, bool], Everyone]
     """The same for every agent at once."""
     prox: Callable[[Vector, Any], Vector]

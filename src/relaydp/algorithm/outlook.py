@@ -243,9 +243,8 @@ def look_ahead(
         tried = _try(noise.trial, kernel, graph, walk, candidates, options, picks, scales, foreseen)
     if tried is not None:
         at, k = tried[:, 0].astype(int), np.searchsorted(options, tried[:, 1])
-        factor = np.full(bias.shape, np.inf)
-        factor[at, k] = tried[:, 2]
-        bias, noisy, columns = bias * factor, noisy * factor, np.unique(k)  # (5)
+        bias, noisy = (_corrected(part, at, k, tried[:, 2]) for part in (bias, noisy))
+        columns = np.unique(k)
     total = np.nan_to_num(bias + noisy, nan=np.inf)
     at, k = np.unravel_index(int(np.argmin(total)), total.shape)
     best = np.argmin(total, axis=0)[columns]
@@ -268,7 +267,18 @@ def _known(tried: np.ndarray | None, candidates: int, options: tuple[int, ...]) 
     if tried is None:
         return None
     fitting = tried[(tried[:, 0] < candidates) & np.isin(tried[:, 1], options)]
-    return fitting if len(fitting) else None
+    return fitting if np.isfinite(fitting[:, 2]).any() else None
+
+
+def _corrected(part: np.ndarray, at: np.ndarray, k: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """Bias or noise by (5); inf for plans that were not tried or went wrong there.
+
+    Those are set and not multiplied by inf: a part may be exactly 0, and 0 times infinity says nothing.
+    """
+    found, fine = np.full(part.shape, np.inf), np.isfinite(factor)
+    at, k = at[fine], k[fine]
+    found[at, k] = part[at, k] * factor[fine]
+    return found
 
 
 def _try(
@@ -282,12 +292,15 @@ def _try(
     scales: list[np.ndarray],
     foreseen: np.ndarray,
 ) -> np.ndarray | None:
-    """`Directions.tried`; None where there is nothing to choose from."""
+    """`Directions.tried`; None where there is nothing to choose from. inf where nothing was foreseen, or no end."""
     if len(picks) < 2:
         return None
     steps = type(candidates)(*(np.asarray(part)[picks[:, 0]] for part in candidates))
-    factor = trial.run(kernel, graph, walk, steps, scales) / foreseen[tuple(picks.T)]
-    return np.column_stack([picks[:, 0], np.asarray(options)[picks[:, 1]], factor])
+    gave, foreseen = trial.run(kernel, graph, walk, steps, scales), foreseen[tuple(picks.T)]
+    factor = np.full(len(picks), np.inf)
+    np.divide(gave, foreseen, out=factor, where=(foreseen > 0.0) & np.isfinite(foreseen))
+    tried = np.column_stack([picks[:, 0], np.asarray(options)[picks[:, 1]], factor])
+    return tried if np.isfinite(factor).any() else None
 
 
 def _shortlist(total: np.ndarray, options: tuple[int, ...], simulated: tuple[int, ...]) -> np.ndarray:
@@ -299,7 +312,7 @@ def _shortlist(total: np.ndarray, options: tuple[int, ...], simulated: tuple[int
     for k, T in enumerate(options):
         if (T in spread or len(options) <= TRIED_LENGTHS) and simulated[k] == T:
             order = np.argsort(total[:, k], kind="stable")[:few]
-            picks += [(at, k) for at in order if total[at, k] <= HOPELESS * total.min()]
+            picks += [(at, k) for at in order if np.isfinite(total[at, k]) and total[at, k] <= HOPELESS * total.min()]
     return np.array(picks, dtype=int).reshape(-1, 2)
 
 

@@ -33,6 +33,13 @@ MaxEpsilon = Annotated[
         help="The most this party allows for its records, all consortia of this home together.", metavar="EPSILON"
     ),
 ]
+MaxDelta = Annotated[
+    float,
+    typer.Option(
+        help="The delta at which --max-epsilon is meant, whatever the file's is; below 1/(its records).",
+        metavar="DELTA",
+    ),
+]
 Listen = Annotated[
     str | None,
     typer.Option(help="Where to listen, if not at the agreed address (NAT, containers).", metavar="HOST:PORT"),
@@ -78,6 +85,7 @@ def serve(
     home: Home,
     data: Data,
     max_epsilon: MaxEpsilon,
+    max_delta: MaxDelta = 1e-5,
     listen: Listen = None,
     status_port: StatusPort = 0,
     mark: Mark = None,
@@ -99,6 +107,7 @@ def serve(
         consortium=consortium,
         data=data,
         max_epsilon=max_epsilon,
+        max_delta=max_delta,
         listen=listen,
         status_port=status_port,
         mark=mark,

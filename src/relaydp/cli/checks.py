@@ -46,7 +46,6 @@ EXTRAS = {
         "cryptography": ">=43",
         "grpcio": ">=1.70",
         "grpcio-health-checking": ">=1.70",
-        "opendp": ">=0.16",
         "prometheus-client": ">=0.20",
         "protobuf": ">=7.35",
     },
@@ -146,9 +145,11 @@ def satisfies(version: str, wanted: str) -> bool:
 
 
 def machine() -> Iterator[Finding]:
-    """Cores, memory, what JAX computes on, and the terminal."""
+    """Processor, cores, threads, memory, what JAX computes on, and the terminal."""
+    yield Finding("processor", OK, _processor())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield Finding("cores", OK, str(cores))
+    yield Finding("threads", OK, _threads())
     memory = _memory()
     if memory is not None:
         little = memory < LITTLE_MEMORY
@@ -176,6 +177,41 @@ def machine() -> Iterator[Finding]:
         f"{sys.stdout.encoding}, {shutil.get_terminal_size().columns} columns",
         "Names that are not ASCII may not print: set LANG=C.UTF-8." if plain else "",
     )
+
+
+# what compiled code differs by, as Linux calls it on x86 and on Arm
+INSTRUCTIONS = "sse4_2 avx avx2 fma f16c avx512f avx512dq avx512bw avx512vl avx512_vnni avx512_bf16 avx_vnni amx_int8"
+INSTRUCTIONS += " asimd asimddp fphp bf16 i8mm sve sve2"
+
+
+def _processor() -> str:
+    """Its name, and those of its instruction sets that numbers or kernels may depend on, as far as the system says."""
+    facts: dict[str, str] = {}
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file.read(8192).split("\n\n")[0].splitlines():
+                name, _, value = line.partition(":")
+                facts[name.strip().lower()] = value.strip()
+    except OSError:  # not Linux
+        pass
+    name = facts.get("model name") or platform.processor() or "unknown"
+    has = set((facts.get("flags") or facts.get("features") or "").split())
+    sets = " ".join(each for each in INSTRUCTIONS.split() if each in has)
+    return f"{name}, {platform.machine()}" + (f", {sets}" if sets else "")
+
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "XLA_FLAGS")
+
+
+def _threads() -> str:
+    """As many as cores, unless the environment or a container says otherwise."""
+    limits = [f"{name}={os.environ[name]}" for name in THREADS if os.environ.get(name)]
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        limits.append(f"the time of {int(quota) / int(period):g} cores")
+    except (OSError, ValueError):  # no such file, or "max"
+        pass
+    return ", ".join(limits) or "as many as cores"
 
 
 def _memory() -> int | None:
@@ -302,20 +338,16 @@ def _against_dp_accounting(result: Any) -> Finding:
 
 
 def sampler() -> Iterator[Finding]:
-    """OpenDP's noise, where it is installed: 2,000 draws have the mean and the spread that were asked for."""
-    if not _installed("opendp"):
-        return
-    import numpy as np
-
-    from relaydp.runtime.noise import Sampler
+    """Secret noise: 2,000 draws have the mean and the spread that they should have."""
+    from relaydp.privacy.secret import K, draw_lattice
 
     count = 2000
-    draws = Sampler()(np.zeros(count), 3.0, 1.0, 0) / 3.0
+    draws = draw_lattice(count) * 2.0**-K
     mean, spread = float(draws.mean()) * count**0.5, (float(draws.var()) - 1.0) * (count / 2) ** 0.5
     # both are standard normal, so that 6 is passed once in a hundred million
-    fine = abs(mean) < 6 and abs(spread) < 6 and len(np.unique(draws)) == count
+    fine = abs(mean) < 6 and abs(spread) < 6 and len(set(draws.tolist())) == count
     words = f"{count:,} draws: mean {draws.mean():.3f}, standard deviation {draws.std():.3f}"
-    yield Finding("opendp noise", OK if fine else PROBLEM, words, "" if fine else REPORT_IT)
+    yield Finding("secret noise", OK if fine else PROBLEM, words, "" if fine else REPORT_IT)
 
 
 REPORT_IT = "Do not rely on this installation. Install relaydp with the versions in constraints.txt, and report this."
@@ -336,6 +368,19 @@ def brief(error: BaseException) -> str:
     """An error in one line."""
     text = " ".join(str(error).split())[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def in_brief() -> list[str]:
+    """What a report of a failure should begin with: versions, without importing them, and the machine."""
+    from relaydp import __version__
+
+    packages = [*NEEDED, *(name for extra in EXTRAS.values() for name in extra)]
+    there = [f"{name} {importlib.metadata.version(name)}" for name in packages if _installed(name)]
+    return [
+        f"relaydp {__version__}, Python {platform.python_version()}, {platform.platform()}",
+        ", ".join(there),
+        *(f"{finding.name}: {finding.found}" for finding in findings(machine)),
+    ]
 
 
 def findings(check: Callable[[], Iterator[Finding]]) -> list[Finding]:

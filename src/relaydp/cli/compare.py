@@ -37,7 +37,9 @@ def compare(
     label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
     graph: Annotated[str | None, flag(GRAPH, "As for run; default ring.", "NAME|PATH")] = None,
     walk: Annotated[str | None, flag(GRAPH, "What the relays follow; default tour.", "NAME")] = None,
-    epsilon: Annotated[float | None, flag(PRIVACY, "The budget of each run; without it there is no privacy.")] = None,
+    epsilon: Annotated[
+        float | None, flag(PRIVACY, "The budget to simulate each run with; without it there is no noise.")
+    ] = None,
     delta: Annotated[float | None, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
     mechanism: Annotated[
         str | None, flag(PRIVACY, "As for run; default with --epsilon: each algorithm's sound one.", "NAME")
@@ -63,6 +65,9 @@ def compare(
     relaydp compare --epsilon 1 --out compared
 
     Steps are tuned by one rule for all, from public facts. An algorithm that cannot run as asked says why.
+
+    With --epsilon the runs are simulations without a promise: their noise comes from seeds, and epsilon is what a
+    private run of each plan costs.
     """
     from relaydp.settings.config import FLAGS, build, read_config
 
@@ -121,16 +126,18 @@ def print_comparison(found: Comparison, figure: Path | None, out: Path | None = 
     if not console.is_terminal:
         console = Console(highlight=False, width=110)  # a file or a pipe has room for every column
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("algorithm", "excess F", "rel. error", "accuracy", "epsilon", "PLF", "messages", "vectors", "paper's"):
+    for name in ("algorithm", "excess F", "rel. error", "accuracy", "planned", "PLF", "messages", "vectors", "paper's"):
         table.add_column(name, justify="left" if name == "algorithm" else "right", no_wrap=True)
     for row in found.rows:
         if row["status"] == "refused":
             continue
         cells = [_number(row[key], form) for key, form in (("excess", ".2e"), ("relative_error", ".2e"))]
-        cells += [_number(row["accuracy"], ".4f"), _number(row["epsilon"], ".3f")]
+        cells += [_number(row["accuracy"], ".4f"), _number(row["epsilon_planned"], ".3f")]
         cells += [str(row[key]) for key in ("plf", "messages", "vectors", "messages_paper")]
         table.add_row(row["algorithm"], *cells)
     console.print(table)
+    if found.budget is not None:
+        console.print(Text(found.guarantee))
     notes: dict[str, list[str]] = {}
     for row in found.rows:
         if row["note"]:

@@ -11,6 +11,7 @@ import typer
 from relaydp.cli.options import AsJson, Quiet, example, print_json
 from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError
+from relaydp.folders import find_saved
 
 if TYPE_CHECKING:
     from relaydp.privacy import Verification
@@ -22,8 +23,16 @@ app = typer.Typer(
 )
 
 BROKEN = 1  # exit code
+CAVEATS = {
+    "private": "",
+    "published": " No guarantee: the charges are what the paper claims, without a proof (docs/privacy.md).",
+    "simulation": " Simulation: no promise. This is what a private run of the same plan costs.",
+    None: " Nothing here says where the noise came from: the sum holds, and a promise is the certificate's to make.",
+}
 
-File = Annotated[Path, typer.Argument(help="A ledger.json, or a folder written by `relaydp run --out`.")]
+File = Annotated[
+    Path, typer.Argument(help="A ledger.json, a folder written by `relaydp run --out`, or its publish/ alone.")
+]
 Delta = Annotated[
     float | None, typer.Option(help="The chance that the promise fails; default: that of the run's budget.")
 ]
@@ -45,14 +54,15 @@ def verify(file: File, delta: Delta = None, json_: AsJson = False, quiet: Quiet 
 
         found = check(saved, _delta(delta, folder, path))
     reasons = [*found.reasons, *_broken_claims(folder, found)]
+    run = _run_kind(folder, saved)
     if json_:
-        print_json({"file": str(path), **found.to_json(), "holds": not reasons, "reasons": reasons})
+        print_json({"file": str(path), "run": run, **found.to_json(), "holds": not reasons, "reasons": reasons})
     elif not quiet:
         names = ["agent", "releases", "rho", "limit", "epsilon", "found by", "PLD", "RDP"]
         keys = ["agent", "releases", "rho", "limit_rho", "epsilon", "account", "epsilon_pld", "epsilon_rdp"]
         _print_table(names, [[row[key] for key in keys] for row in found.to_json()["agents"]])
         if not reasons:
-            typer.echo(f"holds: as charged, epsilon {found.epsilon:.6g} at delta {found.delta:g}.{_caveat(folder)}")
+            typer.echo(f"holds: as charged, epsilon {found.epsilon:.6g} at delta {found.delta:g}.{CAVEATS[run]}")
     if reasons:
         typer.echo("\n".join(["does not hold:", *(f"  {text}" for text in reasons)]), err=True)
         raise typer.Exit(BROKEN)
@@ -68,7 +78,7 @@ def show(file: File, delta: Delta = None, json_: AsJson = False) -> None:
     from relaydp.privacy import Ledger
 
     path, folder, saved = _open(file)
-    ledger = Ledger.from_json(saved)
+    ledger, run = Ledger.from_json(saved), _run_kind(folder, saved)
     chance = _delta(delta, folder, path, needed=False)
     worth = [(None, None)] * ledger.agents if chance is None else ledger.by_agent(chance)
     columns = (ledger.counts.tolist(), ledger.spent().tolist(), ledger.limit.tolist(), worth)
@@ -85,22 +95,23 @@ def show(file: File, delta: Delta = None, json_: AsJson = False) -> None:
         for agent, (count, spent, limit, (epsilon, account)) in enumerate(zip(*columns, strict=True))
     ]
     if json_:
-        print_json({"file": str(path), "delta": chance, "releases": len(ledger), "plf": ledger.plf, "agents": rows})
+        facts = {"file": str(path), "run": run, "delta": chance, "releases": len(ledger), "plf": ledger.plf}
+        print_json({**facts, "agents": rows})
         return
     names = ["agent", "releases", "rho", "epsilon", "found by", "limit", "left"]
     _print_table(names, [list(row.values()) for row in rows])
     at = "pass --delta for epsilon" if chance is None else f"epsilon {ledger.epsilon(chance):.6g} at delta {chance:g}"
-    typer.echo(f"{len(ledger)} releases, PLF {ledger.plf}, rho {ledger.rho:.6g}; {at}.{_caveat(folder)}")
+    typer.echo(f"{len(ledger)} releases, PLF {ledger.plf}, rho {ledger.rho:.6g}; {at}.{CAVEATS[run]}")
 
 
 def _open(file: Path) -> tuple[Path, Path, dict[str, Any]]:
-    """(the ledger's file, its folder, what it holds)."""
+    """(the ledger's file, the folder it lies in, what it holds)."""
     if not file.exists():
         raise InputError(
             f"{file} does not exist; needed a ledger.json, or a folder written by `relaydp run --out`. Check the path."
         )
-    path = file / "ledger.json" if file.is_dir() else file
-    if file.is_dir() and not path.exists():
+    path = find_saved(file, "ledger.json") if file.is_dir() else file
+    if path is None:
         raise InputError(f"{file} holds no ledger.json: nothing was released with noise there. Name another folder.")
     saved = _load(path)
     if not isinstance(saved, dict):
@@ -146,13 +157,22 @@ def _broken_claims(folder: Path, found: Verification) -> list[str]:
     return [f"summary.json says epsilon {promised:.6g} of a run that {claim.get('status')}; here {found.epsilon:.6g}."]
 
 
-def _caveat(folder: Path) -> str:
-    run = _beside(folder, "summary.json")
+def _run_kind(folder: Path, saved: dict[str, Any]) -> str | None:
+    """What the ledger is of, by its own word or by the files beside it; None where nothing says so.
+
+    Of all that is said the least counts: one file that says "simulation" is enough.
+    """
+    run, asked = _beside(folder, "summary.json"), _beside(folder, "config.json").get("solve") or {}
+    said = {str(saved.get("run"))}
     if run.get("mechanism") == "published":
-        return " No guarantee: the charges are what the paper claims, without a proof (docs/privacy.md)."
-    if run.get("simulation"):
-        return " Simulation: no promise. This is what a private run of the same plan costs."
-    return ""
+        said.add("published")
+    # Earlier versions called noise from a seed private; a party of a rehearsed consortium says it in its certificate.
+    seeded = asked.get("seed") is not None or _beside(folder, "certificate.json").get("private") is False
+    if run.get("simulation") or seeded:
+        said.add("simulation")
+    if "epsilon" in run and run["epsilon"] is not None:
+        said.add("private")
+    return next((kind for kind in ("published", "simulation", "private") if kind in said), None)
 
 
 def _finite(value: float) -> float | None:

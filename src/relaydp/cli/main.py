@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from relaydp import __version__
 from relaydp.cli import (
+    account,
     agent,
     attack,
     audit,
@@ -41,6 +42,7 @@ MAP: tuple[tuple[str, str, str, Any], ...] = (
     ("doctor", START, "Find out whether this machine is fit, and what to do if not.", doctor.doctor),
     ("run", TRAIN, "Train one model, with a privacy budget or without.", run.run),
     ("plan", TRAIN, "See what a budget will buy, before any record is used.", plan.plan),
+    ("account", TRAIN, "Hold many runs on the same records to one budget.", account.app),
     ("compare", TRAIN, "Find the best algorithm for a problem, graph and budget.", compare.compare),
     ("sweep", TRAIN, "Run a study of many runs, here or on a Ray cluster.", sweep.sweep),
     ("report", TRAIN, "Make a page to look at of what was saved: charts, tables.", report.report),

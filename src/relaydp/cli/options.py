@@ -3,7 +3,7 @@
     --json        stdout is one JSON document; stderr has errors only
     --quiet, -q   no progress and no table; errors still go to stderr
     --out         where files go; what is there already is refused unless --overwrite is given
-    --seed        the same seed, the same result
+    --seed        the same seed, the same result; where there is a budget, a simulation without a promise
 
 An error is an error under all of them: one paragraph on stderr and exit code 2.
 """

@@ -82,6 +82,9 @@ def plan(
         float | None, flag(PRIVACY, "How much may leak about any record, over the whole run; needed.")
     ] = None,
     delta: Annotated[float | None, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
+    allow_large_delta: Annotated[
+        bool | None, flag(PRIVACY, "Plan for a delta of 1/m or more all the same.", None, "--allow-large-delta")
+    ] = None,
     limits: Annotated[
         list[str] | None, flag(PRIVACY, "An agent that allows less; repeatable.", "AGENT=EPSILON", "--limit")
     ] = None,

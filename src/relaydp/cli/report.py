@@ -23,6 +23,9 @@ def report(
         Path | None, flag(OUTPUT, "Also write every plot (PNG, SVG) and table (CSV) into this new folder.", "FOLDER")
     ] = None,
     title: Annotated[str | None, flag(OUTPUT, "The page's title; default: the data's name.", "TEXT")] = None,
+    public: Annotated[
+        bool, flag(OUTPUT, "Leave out what was measured without noise: private runs only.", None, "--public")
+    ] = False,
     overwrite: Overwrite = False,
     json_: AsJson = False,
     quiet: Quiet = False,
@@ -33,8 +36,11 @@ def report(
     relaydp report first
     relaydp report first second --out both.html --title "Two budgets"
     relaydp report first compared attacked --files plots
+    relaydp report first --public --out shared.html
 
-    The page is one file that asks the network for nothing. A page with an attack shows training records, and says so.
+    The page is one file that asks the network for nothing. It shows accuracy and more that is measured without noise,
+    so keep it where the records are; with --public it holds what a private run may publish. A page with an attack shows
+    training records, and says so.
     """
     with step_bar(quiet or json_, "reading") as tell:
         from relaydp.report.files import check_files, write_files
@@ -44,7 +50,7 @@ def report(
         check_page(out, overwrite)
         if files is not None:
             check_files(files, overwrite)
-        sources = read_sources(folders)
+        sources = read_sources(folders, public)
         tell("making the page")
         page = make_page(sources, title)
         written = [] if files is None else write_files(files, sources, overwrite, tell)
@@ -53,7 +59,8 @@ def report(
         counts = {name: len(getattr(sources, name)) for name in ("runs", "comparisons", "attacks")}
         records = sources.shows_records
         listed = [] if files is None else [str(files / name) for name in written]
-        print_json({"out": str(out), "bytes": size, **counts, "shows_records": records, "files": listed})
+        held = {"measured": sources.measured, "shows_records": records}
+        print_json({"out": str(out), "bytes": size, **counts, **held, "files": listed})
     elif not quiet:
         typer.echo(f"Page: {out} ({size / 2**20:.2f} MiB)")
         if files is not None:

@@ -27,9 +27,12 @@ from relaydp.cli.options import (
 )
 from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError, choose
+from relaydp.folders import RESULT, may_replace
 
 if TYPE_CHECKING:
+    from relaydp.privacy import PrivacyAccount
     from relaydp.result import Result
+    from relaydp.settings.config import RunSection
 
 DIVERGED, INTERRUPTED = 3, 130  # exit codes
 CLUSTER, PLACES = "Cluster", ("local", "ray")
@@ -109,7 +112,22 @@ def run(
         float | None,
         flag(PRIVACY, "How much may leak about any record, over the whole run; without it there is no privacy."),
     ] = None,
-    delta: Annotated[float | None, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
+    delta: Annotated[
+        float | None,
+        flag(PRIVACY, "The chance that the promise fails; below 1/m for agents with m records. Default 1e-5."),
+    ] = None,
+    allow_large_delta: Annotated[
+        bool | None, flag(PRIVACY, "Promise a delta of 1/m or more all the same.", None, "--allow-large-delta")
+    ] = None,
+    account: Annotated[
+        str | None,
+        flag(
+            PRIVACY,
+            "Charge the run to this account, or refuse it: see `relaydp account --help`. All runs on the same records "
+            "share one.",
+            "FILE",
+        ),
+    ] = None,
     mechanism: Annotated[
         str | None,
         flag(
@@ -162,7 +180,14 @@ def run(
             complete=among(choices.STEPS),
         ),
     ] = None,
-    seed: Annotated[int | None, flag(RUN, "Of the walk and the noise; default 0.")] = None,
+    seed: Annotated[
+        int | None,
+        flag(
+            RUN,
+            "Of walk and noise: makes the run a simulation without a promise, the same again for the same seed. "
+            "Default: none, and secret noise.",
+        ),
+    ] = None,
     on: Annotated[str, flag(CLUSTER, "local (this process) or ray (a cluster); default local.", "PLACE")] = "local",
     address: Annotated[
         str | None,
@@ -187,9 +212,12 @@ def run(
 
     \b
     relaydp run --epsilon 1
-    relaydp run --data visits.csv --agents hospital --ranges 0,1 --epsilon 0.5
+    relaydp run --data visits.csv --agents hospital --ranges 0,1 --epsilon 0.5 --account visits.account
     relaydp run examples/run.toml --seed 7 --out results/seven
-    relaydp run --on ray --data 'parts/*.csv' --columns age,dose --label ill --classes 0,1 --ranges 0,1 --epsilon 1
+    relaydp run --on ray --data 'parts/*.csv' --columns age,dose --label ill --classes 0,1 --ranges 0,1
+
+    With --epsilon a run is private: its noise is secret, kept nowhere, and other in every run. With --seed it is a
+    simulation, which can be repeated and promises nothing.
 
     \b
     Exit codes:
@@ -215,6 +243,11 @@ def run(
             raise InputError(f"{name} arrived for a run in one piece; it needs --on ray and --data 'PATTERN'.")
     if address is not None and on != "ray":
         raise InputError(f"--address {address} arrived with --on local; add --on ray.")
+    if on == "ray":
+        from relaydp.cluster.apart import check_seeded
+
+        check_seeded(settings.run.epsilon is not None, settings.run.seed)
+    charged = open_account(settings.run)
     with step_bar(quiet or json_, "reading the data") as report:
         if apart:
             from relaydp.cluster.apart import solve_apart
@@ -238,9 +271,9 @@ def run(
                 from relaydp.engine import solve
 
                 hops = report.hops(f"{asked['algorithm']} on {network.name}")
-                result = solve(problem, network, **asked, progress=hops)
+                result = solve(problem, network, **asked, account=charged, progress=hops)
     saved = None if out is None else result.save(out, overwrite=overwrite)
-    finish(result, saved, json_, quiet)
+    finish(result, saved, json_, quiet, charged)
 
 
 def show(folder: Folder, json_: AsJson = False) -> None:
@@ -262,15 +295,22 @@ def show(folder: Folder, json_: AsJson = False) -> None:
 def rerun(
     folder: Folder,
     data: Annotated[str | None, flag(DATA, "The data, if it has moved since.", "NAME|PATH")] = None,
+    seed: Annotated[
+        int | None, flag(RUN, "Simulate the plan with this seed: the one way to run a private one again.")
+    ] = None,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat a saved run and say whether it gives the same model, bit for bit. Nothing is written.
+    """Repeat a saved simulation and say whether it gives the same model, bit for bit. Nothing is written.
 
     \b
     relaydp rerun results/seven
+    relaydp rerun results/private --seed 0
 
-    Exit codes: 0 the same bits, 1 other bits (another machine or other versions, or the saved run was interrupted).
+    A private run cannot be repeated: its noise was kept nowhere. With --seed its plan is simulated, without a promise.
+
+    Exit codes: 0 the same bits (or another seed), 1 other bits (another machine or other versions, or the saved run was
+    interrupted).
     """
     check_saved_folder(folder)
     with step_bar(quiet or json_, "reading the data") as report:
@@ -278,7 +318,14 @@ def rerun(
         from relaydp.result import load_result, versions
 
         saved = load_result(folder)
-        again = engine.rerun(folder, data=data, progress=report.hops(f"{saved.algorithm} on {saved.graph}"))
+        hops = report.hops(f"{saved.algorithm} on {saved.graph}")
+        again = engine.rerun(folder, data=data, seed=seed, progress=hops)
+    if seed is not None and seed != saved.config["solve"].get("seed"):  # another run: there is nothing to compare
+        if json_:
+            print_json(again.summary())
+        elif not quiet:
+            print_result(again, folder, "plan of")
+        return
     same = saved.x.shape == again.x.shape and saved.x.tobytes() == again.x.tobytes()
     now = versions()
     changed = {
@@ -322,27 +369,44 @@ def check_out(folder: Path, overwrite: bool) -> None:
                 f"--out {folder} exists already; choose another folder, or pass --overwrite to replace it."
             )
         # Overwriting removes the folder: only what a run left there, or nothing, may go.
-        is_result = folder.is_dir() and (folder / "summary.json").is_file() and (folder / "model.npz").is_file()
-        if not is_result and not (folder.is_dir() and not any(folder.iterdir())):
+        if not may_replace(folder, RESULT):
             raise InputError(f"--out {folder} is not a result folder, so --overwrite leaves it alone; choose another.")
     parent = next((place for place in folder.absolute().parents if place.exists()), None)
     if parent is None or not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"--out {folder} cannot be made: {parent} is no folder we may write to. Choose another.")
 
 
-def finish(result: Result, saved: Path | None, json_: bool, quiet: bool) -> None:
+def open_account(run: RunSection) -> PrivacyAccount | None:
+    """The account that the run is charged to, or None; refused for a run that has nothing to charge."""
+    if run.account is None:
+        return None
+    if run.seed is not None:
+        raise InputError(
+            f"account={run.account} arrived with seed={run.seed}: a simulation promises nothing, and nothing is "
+            "charged for it. Leave the seed out for a private run, or the account."
+        )
+    from relaydp.privacy import PrivacyAccount
+
+    return PrivacyAccount.open(run.account, allow_large_delta=run.allow_large_delta)
+
+
+def finish(result: Result, saved: Path | None, json_: bool, quiet: bool, account: PrivacyAccount | None = None) -> None:
     """Print the result, and turn its status into the exit code."""
     if json_:
-        print_json(result.summary())
+        from relaydp.cli.account import facts_of
+
+        print_json({**result.summary(), **({} if account is None else {"account": facts_of(account)})})
     elif not quiet:
-        print_result(result, saved)
+        print_result(result, saved, account=account)
     if result.status == "finished":
         return
     typer.echo(f"{result.status}: {result.message}", err=True)
     raise typer.Exit(DIVERGED if result.status == "diverged" else INTERRUPTED)
 
 
-def print_result(result: Result, folder: Path | None, where: str = "saved in") -> None:
+def print_result(
+    result: Result, folder: Path | None, where: str = "saved in", account: PrivacyAccount | None = None
+) -> None:
     """A short table: what ran, what it found, what it cost."""
     from rich.console import Console
     from rich.table import Table
@@ -353,6 +417,10 @@ def print_result(result: Result, folder: Path | None, where: str = "saved in") -
     table.add_column()
     for name, value in _rows(result):
         table.add_row(name, Text(value))
+    if account is not None:
+        from relaydp.cli.account import sentence_of
+
+        table.add_row("account", Text(sentence_of(account)))
     if folder is not None:
         table.add_row(where, Text(str(folder)))
     Console(highlight=False).print(table)

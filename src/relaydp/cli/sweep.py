@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FAILED, INTERRUPTED = 1, 130  # exit codes
 PLACES = ("local", "ray")
 MOST_LINES = 40  # cases that the table on the screen shows; the file has all
+SIMULATION = "simulation: no promise. Noise comes from seeds; planned is the epsilon of a private run of the same plan."
 COORDINATES = ("data", "agents_asked", "graph", "algorithm", "walk", "activations_asked", "epsilon_asked")
 
 
@@ -59,6 +60,9 @@ def sweep(
     relaydp sweep examples/study.toml --out results --resume
     relaydp sweep examples/study.toml --on ray --address head:6379
 
+    Runs with a budget are simulations without a promise: their noise comes from seeds, and epsilon is what a private
+    run of the plan costs.
+
     Results stream into FOLDER/parts and end in FOLDER/results.parquet, one row a run; the same table on either place.
 
     \b
@@ -91,6 +95,8 @@ def sweep(
         print_json(summary)
     elif not quiet:
         _print_table(table)
+        if summary["guarantee"] is not None:
+            typer.echo(summary["guarantee"])
         typer.echo(f"{summary['runs']:,} runs in {summary['seconds']:.1f} s: {folder / 'results.parquet'}")
     if summary["failed"]:
         _say_failed(summary, _again(study, folder, on, address))
@@ -142,6 +148,8 @@ def _summary(study: Study, table: pa.Table, folder: Path, seconds: float) -> dic
         "finished": status["finished"],
         "diverged": status["diverged"],
         "failed": status["failed"],
+        "private": False,
+        "guarantee": SIMULATION if any(table["epsilon_asked"].is_valid().to_pylist()) else None,
         "seconds": round(seconds, 3),
         "failures": [{"error": error, "runs": runs} for error, runs in reasons.most_common()],
     }
@@ -180,13 +188,13 @@ def _print_table(table: pa.Table) -> None:
     from rich.table import Table
 
     cases: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in table.select([*COORDINATES, "status", "epsilon", "excess", "accuracy", "plf"]).to_pylist():
+    for row in table.select([*COORDINATES, "status", "epsilon_planned", "excess", "accuracy", "plf"]).to_pylist():
         cases.setdefault(tuple(row[name] for name in COORDINATES), []).append(row)
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=120)
     shown = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("data", "agents", "graph", "algorithm", "walk", "epsilon", "runs", "PLF", "excess F", "accuracy"):
+    for name in ("data", "agents", "graph", "algorithm", "walk", "planned", "runs", "PLF", "excess F", "accuracy"):
         shown.add_column(name, justify="left" if name in ("data", "graph", "algorithm", "walk") else "right")
 
     def middle(rows: list[dict[str, Any]], name: str, form: str) -> str:
@@ -197,7 +205,7 @@ def _print_table(table: pa.Table) -> None:
         good = sum(row["status"] == "finished" for row in rows)
         count = str(good) if good == len(rows) else f"{good} of {len(rows)}"
         source = data if "/" not in data else Path(data).name
-        cells = [source, agents, graph, algorithm, walk or "-", middle(rows, "epsilon", ".3f"), count]
+        cells = [source, agents, graph, algorithm, walk or "-", middle(rows, "epsilon_planned", ".3f"), count]
         shown.add_row(
             *cells, middle(rows, "plf", ".0f"), middle(rows, "excess", ".2e"), middle(rows, "accuracy", ".4f")
         )

@@ -28,11 +28,12 @@ from relaydp.cluster.parts import About, Part, Task, fingerprint, read_part
 from relaydp.cluster.walk import HUGE, Lost
 from relaydp.data import Records
 from relaydp.engine.plan import Plan
+from relaydp.engine.randomness import NOISE, key_for
 from relaydp.errors import InputError, PrivacyError, RelayError, choose, short
 from relaydp.graph import Graph
 from relaydp.problem import Problem, fused
 from relaydp.problem.loss import LinearLoss
-from relaydp.problem.problem import MANY_AGENTS
+from relaydp.problem.problem import MANY_AGENTS, longest_curvatures
 from relaydp.runtime.noise import Seeded
 from relaydp.runtime.seat import Draw, Keyed, Seat
 
@@ -77,8 +78,7 @@ class Agent:
         if agents <= MANY_AGENTS or not isinstance(problem.loss, LinearLoss):
             return float(problem.measured_facts().smoothness[0])
         # as one process would for so many: from the longest record
-        longest = float(np.max(np.asarray(problem.silos.norm)[: len(problem.data)] ** 2))
-        return problem.loss.curvature * longest + problem.l2
+        return float(problem.with_ridge(longest_curvatures(problem.silos))[0])
 
     def act(
         self, seating: list[Any], rows: bytes, baton: np.ndarray | None, hop: int, activation: int
@@ -169,7 +169,7 @@ def _noise(told: Seating, party: int) -> Draw | Keyed | None:
         return None
     if told.plan.algorithm.kind == "rounds":
         return Seeded(told.seed).row(party, told.graph.agents)
-    return Keyed(jax.random.split(jax.random.key(told.seed))[1])  # as engine.solve: walk, noise
+    return Keyed(key_for(told.seed, NOISE))
 
 
 def _fetch(reference: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 import math
 import threading
@@ -31,8 +32,8 @@ from relaydp.cluster.rounds import go_round
 from relaydp.cluster.walk import Crew, Ending, Watch, walk
 from relaydp.engine.loop import GROWTH, Outcome, public_radius
 from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan
-from relaydp.engine.randomness import WALK, check_seed, key_for
 from relaydp.engine.progress import Progress, shown
+from relaydp.engine.randomness import Simulated, check_seed
 from relaydp.engine.solve import _verdict, facts_config, make_result, solve
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Rounds
@@ -97,7 +98,7 @@ def solve_apart(
     walk: str = "random",
     activations: int | None = None,
     steps: Any = "tuned",
-    seed: int = 0,
+    seed: int | None = None,
     start: int = 0,
     ratio: float | None = None,
     limits: Limits = None,
@@ -129,10 +130,15 @@ def solve_apart(
     The other arguments are those of `relaydp.solve` and of the losses. The model is what `relaydp.solve` gives for all
     parts in one, bit for bit on one kind of machine. Trace, reference and transcript are left out: they would need the
     records, or all batons, in one place.
+
+    An agent that dies repeats its release, to the last bit, so that noise is drawn from a seed: with a budget this is
+    always a simulation, and needs `seed=`. A consortium makes promises. Without a budget seed None is 0.
     """
     began = time.perf_counter()
     if budget is not None and not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
+    check_seeded(budget is not None, seed)
+    seed = 0 if seed is None else seed
     check_seed(seed)
     _check_patience(patience)
     options = dict(l1=l1, l2=l2, regulariser=regulariser, record_norm=record_norm, clip=clip)
@@ -151,7 +157,7 @@ def solve_apart(
             ray,
             listed,
             task,
-            key_for(asked),
+            prints_key(asked),
             relays=find_algorithm(algorithm).kind == "relay",
             placement=placement,
             gpus_per_agent=gpus_per_agent,
@@ -161,6 +167,16 @@ def solve_apart(
             return solve_with(crew, listed, task, graph, asked, checkpoint, every, progress, began)
         finally:
             crew.close()
+
+
+def check_seeded(budget: bool, seed: object) -> None:
+    """Refuse a promise where none can be made: on Ray a run with a budget is a simulation, by the user's own word."""
+    if budget and seed is None:
+        raise PrivacyError(
+            "a budget arrived without a seed; needed one, because agents on Ray draw their noise from a seed, and such "
+            "a run is a simulation without a promise. Pass seed=0, say, for a simulation; for a promise run it here, "
+            "or between parties as a consortium (`relaydp consortium --help`)."
+        )
 
 
 def _fitting(loss: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +198,7 @@ def _check_patience(patience: object) -> None:
         raise InputError(f"patience={patience!r} arrived; needed seconds, a finite number above 0.")
 
 
-def key_for(asked: Asked) -> str:
+def prints_key(asked: Asked) -> str:
     """What fingerprints are keyed by: the same for a run that goes on, another for one with another seed."""
     return f"relaydp {asked.seed}"
 
@@ -261,7 +277,7 @@ def _plan(problem: Problem, graph: Graph, asked: Asked) -> Plan:
         activations=asked.activations,
         walk=asked.walk,
         steps=asked.steps,
-        key=key_for(asked.seed, WALK),
+        key=Simulated(asked.seed).walk_key,
         start=asked.start,
         ratio=asked.ratio,
         variant=None,
@@ -402,8 +418,15 @@ def solve_on_ray(
     **options: Any,
 ) -> Result:
     """`relaydp.solve(problem, graph, ...)` as one task on a Ray cluster: the same result, bit for bit on one kind of
-    machine. The task asks for so many CPUs and GPUs; it runs within `patience` seconds or is given up."""
+    machine. The task asks for so many CPUs and GPUs; it runs within `patience` seconds or is given up.
+
+    With a budget it is a simulation, and needs `seed=`."""
     _check_patience(patience)
+    try:
+        asked = inspect.signature(solve).bind(problem, graph, *arguments, **options).arguments
+    except TypeError as error:
+        raise InputError(f"{error}; needed arguments as relaydp.solve takes them.") from None
+    check_seeded(asked.get("budget") is not None, asked.get("seed"))
     options.pop("progress", None)  # it would be called in another process
     with connect(address, cores=cores) as ray:
         shape = (problem.spec, problem.loss.fn if isinstance(problem.loss, CustomLoss) else None)

@@ -4,7 +4,8 @@
     [data] [problem] [graph] [run]   what is fixed, as in the file of `relaydp run`
     [resources]                   what one task may use
 
-One combination is a `Case`: what `relaydp run` would read, with nothing left to vary but the seed.
+One combination is a `Case`: what `relaydp run` would read, with nothing left to vary but the seed. Runs with a seed are
+simulations: a study promises nothing, and says what private runs would cost.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ AXES = {
 }
 NONE = "none"  # the budget of a run without privacy
 # what belongs to a budget, and is left out of the runs that have none
-OF_A_BUDGET = ("epsilon", "delta", "mechanism", "variant", "ratio", "limits", "prior")
+OF_A_BUDGET = ("epsilon", "delta", "mechanism", "variant", "ratio", "limits", "prior", "account", "allow_large_delta")
 
 
 def _filled(value: Any) -> Any:
@@ -244,6 +245,11 @@ def _check_given_once(tables: Mapping[str, Any], name: str, text: str) -> None:
         raise InputError(f"{name}: graph.{min(twice)} is fixed and study.graphs varies the graph; leave one out.")
     if "seed" in tables.get("run", {}):
         raise InputError(f"{_spot(name, text, ('run', 'seed'))}: a study has many; put seeds = ... in [study].")
+    if "account" in tables.get("run", {}):
+        raise InputError(
+            f"{_spot(name, text, ('run', 'account'))}: the runs of a study are simulations, which promise nothing and "
+            "are not charged; leave the account out."
+        )
     if "budgets" in varied and "delta" in tables.get("run", {}):
         for budget in varied["budgets"]:
             if isinstance(budget, dict) and "delta" in budget:

@@ -29,13 +29,16 @@ TEXTS = "task data loss agents_asked graph algorithm walk mechanism status loss_
 COUNTS = "activations_asked seed agents plf messages".split()
 ORDER = (
     "task data loss agents_asked graph algorithm walk activations_asked mechanism epsilon_asked delta_asked seed "
-    "status loss_used agents epsilon rho delta plf messages objective excess relative_error accuracy model_sha256 "
-    "seconds host error"
+    "status loss_used agents epsilon_planned rho delta plf messages objective excess relative_error accuracy "
+    "model_sha256 seconds host error"
 ).split()
 
 
 def schema() -> pa.Schema:
-    """One row a run: its coordinates, what it found, what it cost. Epsilon is null where none can be defended."""
+    """One row a run: its coordinates, what it found, and what a private run of its plan costs; null where no proof is.
+
+    The runs themselves have seeds. They are simulations, and no promise stands behind any row.
+    """
     import pyarrow as pa
 
     kinds = {name: pa.string() for name in TEXTS} | {name: pa.int64() for name in COUNTS}

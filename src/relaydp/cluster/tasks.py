@@ -23,7 +23,7 @@ from relaydp.errors import InputError, RelayError
 
 KEPT = 4  # problems a worker keeps: neighbouring tasks share theirs
 # one number a run; where there is none (no privacy, no classes) it is null
-MEASURES = ("epsilon", "rho", "objective", "excess", "relative_error", "accuracy")
+MEASURES = ("epsilon_planned", "rho", "objective", "excess", "relative_error", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ def _measured(task: Task) -> dict[str, list[Any]]:
         columns[name] = [float(value) if math.isfinite(value) else None for value in values]
     for name in ("plf", "messages"):
         columns[name] = np.concatenate([getattr(runs, name) for runs in done]).astype(int).tolist()
-    # an epsilon stands beside its delta, and neither where there is no guarantee
-    columns["delta"] = [None if e is None or budget is None else budget.delta for e in columns["epsilon"]]
+    # an epsilon stands beside its delta, and neither where no proof covers the mechanism
+    columns["delta"] = [None if e is None or budget is None else budget.delta for e in columns["epsilon_planned"]]
     columns["model_sha256"] = [hashlib.sha256(x.tobytes()).hexdigest() for runs in done for x in runs.x]
     columns["loss_used"] = [problem.loss.name] * len(task.seeds)
     columns["agents"] = [problem.agents] * len(task.seeds)

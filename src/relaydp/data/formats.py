@@ -79,7 +79,8 @@ def read_table(
         drop     columns left out
         ranges   public (low, high) of the features, scalars or one a feature; never taken from the file
 
-    Every other column is a feature and must be numeric, without gaps. Number types stay as in the file.
+    Every other column is a feature and must be numeric, without gaps. Number types stay as in a file that declares them
+    (Parquet, NPZ).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -58,7 +58,8 @@ def _holds_numbers(values: np.ndarray) -> bool:
 class Records:
     """Features X (records, features) and labels y (records,), taken as they are and never changed.
 
-    No scaling and no intercept is added. X keeps its dtype: uint8 pixels stay uint8 until a gradient needs them.
+    No scaling and no intercept is added. X keeps its dtype, which is public: uint8 pixels stay uint8 until a gradient
+    needs them, and float64 stays float64 even where bytes would do.
 
         ranges   (low, high), scalars or one a feature: PUBLIC bounds, known without looking at the records
                  (pixels: (0, 255)). A problem scales features from them to [0, 1].

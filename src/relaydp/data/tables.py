@@ -105,8 +105,11 @@ def to_records(
             f"{path.name} has no features left beside label {label!r}, groups and drop; needed one at least."
         )
     columns = [_numbers(table.column(name), name) for name in features]
+    # A text's types are found by looking at every row, where one record could make bytes of a column of "true" and "0":
+    # its features are numbers of eight bytes, all of which are computed with alike.
+    least = () if path.suffix.lower() == ".parquet" else (np.int64,)
     # Filled column by column, so that a wide integer file is never held twice in a larger type.
-    X = np.empty((table.num_rows, len(features)), np.result_type(*columns))
+    X = np.empty((table.num_rows, len(features)), np.result_type(*columns, *least))
     for place, column in enumerate(columns):
         X[:, place] = column
     y = whole_labels(_values(table.column(label), label))

@@ -21,8 +21,9 @@ from relaydp.algorithm.lab import DEFAULT_ACTIVATIONS
 from relaydp.algorithm.outlook import LONGEST, Directions, guess
 from relaydp.engine.door import open_door
 from relaydp.engine.plan import as_prior
-from relaydp.engine.randomness import ALONE, Simulated, choose_source, draw_gradient_noise, key_for
+from relaydp.engine.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
 from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale
+from relaydp.privacy.budget import check_records
 from relaydp.privacy.secret import check_promise, stretch
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Facts, Problem, Silos
@@ -39,9 +40,11 @@ class Alone:
     accuracy: np.ndarray  # (agents,) on the held-out records; NaN where the loss does not classify
     objective: np.ndarray  # (agents,) F, over everybody's records
     plf: int
-    epsilon: float
+    epsilon: float  # inf when no guarantee stands behind: without a budget, or where a seed makes it a simulation
+    epsilon_planned: float  # what a private run of this plan costs
     epsilon_paper: float
     ledger: Ledger | None
+    private: bool  # the noise came from the operating system
 
 
 def solve_alone(
@@ -53,6 +56,8 @@ def solve_alone(
     seed: int | None = None,
 ) -> Alone:
     """Let every agent train by itself, privately under `budget`, and measure each model on everybody's data.
+
+    With a `seed` it is a simulation without a promise, as in `solve`.
 
     >>> import relaydp as rd
     >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
@@ -75,6 +80,7 @@ def solve_alone(
     key = key_for(source.seed, ALONE) if isinstance(source, Simulated) else None
     draws = None
     if key is None and budget is not None:
+        check_records(budget, facts.sizes)
         check_promise(budget.epsilon, budget.delta, facts.dim, T)
         scales = scales * stretch(facts.dim, sensitivity / scales)
         draws = jnp.asarray(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim))
@@ -82,14 +88,18 @@ def solve_alone(
     t, noise = jnp.asarray(a / L), jnp.asarray(scales)
     silos = problem.silos_for(T, clip is not None, rounds=True)
     x = np.asarray(_descend(silos, problem.terms, clip, t, noise, key, draws, start))
+    planned = np.inf if ledger is None or budget is None else ledger.epsilon(budget.delta)
+    private = isinstance(source, Secret)
     return Alone(
         x=x,
         accuracy=problem.accuracies(x) if problem.classifies else np.full(len(x), np.nan),
         objective=problem.objectives(x),
         plf=T,
-        epsilon=np.inf if ledger is None or budget is None else ledger.epsilon(budget.delta),
+        epsilon=planned if private else np.inf,
+        epsilon_planned=planned,
         epsilon_paper=np.inf if ledger is None or budget is None else ledger.epsilon_paper(budget.delta),
         ledger=ledger,
+        private=private,
     )
 
 

@@ -3,6 +3,9 @@
 Every algorithm gets the same problem, graph, budget and seeds, and its steps (and, under a budget, its number of
 activations) from the same lab by the same rule. An algorithm that cannot run as asked is a row with the reason.
 
+All runs have seeds, so that with a budget they are simulations: no promise stands behind any of them, and
+`epsilon_planned` is what a private run of the same plan costs.
+
 `Comparison.save(folder)` keeps the table and one traced run of each algorithm in comparison.json; no record is in it.
 """
 
@@ -51,12 +54,21 @@ class Comparison:
     def summary(self) -> dict[str, Any]:
         """The table in one JSON object; numbers that do not exist are null, with the reason in `note`."""
         budget = None if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
-        return {"budget": budget, "rows": self.rows}
+        return {"budget": budget, "private": False, "guarantee": self.guarantee, "rows": self.rows}
+
+    @property
+    def guarantee(self) -> str:
+        """One sentence: that nothing is promised."""
+        if self.budget is None:
+            return "none: no noise was added."
+        return (
+            "simulation: no promise. Noise comes from seeds; planned is the epsilon of a private run of the same plan."
+        )
 
     def saved(self) -> SavedComparison:
-        """What is kept of it: the table, and the history of each traced run with the epsilon it had spent."""
+        """What is kept of it: the table, and the history of each traced run with the epsilon planned up to there."""
         traces = {name: result.trace for name, result in self.results.items() if result.trace is not None}
-        spent = {name: epsilon_spent(self.results[name]) for name in traces}
+        spent = {name: epsilon_spent(self.results[name], planned=True) for name in traces}
         return SavedComparison(self.about, self.budget, self.best_value, self.rows, traces, spent, versions())
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Path:
@@ -131,7 +143,17 @@ def compare(
 
 def _refused(name: str, reason: str) -> dict[str, Any]:
     empty = dict.fromkeys(
-        ("mechanism", "plf", "messages", "vectors", "messages_paper", "epsilon", "epsilon_paper", *MEASURES, "seconds")
+        (
+            "mechanism",
+            "plf",
+            "messages",
+            "vectors",
+            "messages_paper",
+            "epsilon_planned",
+            "epsilon_paper",
+            *MEASURES,
+            "seconds",
+        )
     )
     return {"algorithm": name, "title": ALGORITHMS[name].title, **empty, "status": "refused", "note": reason}
 
@@ -146,7 +168,7 @@ def _row(name: str, runs: Sweep, traced: Result, seconds: float) -> dict[str, An
         "messages": int(np.median(runs.messages)),
         "vectors": int(np.median(runs.messages)) * ALGORITHMS[name].vectors,
         "messages_paper": int(np.median(runs.messages)) * ALGORITHMS[name].paper_factor,
-        "epsilon": plain(traced.epsilon),
+        "epsilon_planned": plain(traced.epsilon_planned),
         "epsilon_paper": plain(traced.epsilon_paper),
     }
     for measure in MEASURES:
@@ -171,7 +193,7 @@ def _note(row: dict[str, Any], runs: Sweep, diverged: int) -> str:
         notes.append("The loss does not classify.")
     if row["mechanism"] is None:
         notes.append("No noise, no epsilon.")
-    elif row["epsilon"] is None:
+    elif row["epsilon_planned"] is None:
         notes.append("The published mechanism has no defensible epsilon.")
     return " ".join(notes)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from relaydp.algorithm import Directions
 from relaydp.engine.plan import Limits, Plan, make_plan
 from relaydp.engine.randomness import WALK, check_seed, key_for
 from relaydp.errors import PrivacyError
 from relaydp.graph import Graph
 from relaydp.privacy import Budget
+from relaydp.privacy.budget import check_records
 from relaydp.problem import Facts, Problem
 
 
@@ -26,7 +26,7 @@ def plan(
     ratio: float | None = None,
     limits: Limits = None,
     prior: Problem | Directions | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     start: int = 0,
 ) -> Plan:
     """Choose the number of activations, the noise of each and the steps, and predict what comes of it.
@@ -50,6 +50,8 @@ def plan(
     """
     if not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
+    check_records(budget, problem.sizes if isinstance(problem, Facts) else problem.split.sizes)  # as a private run will
+    seed = 0 if seed is None else seed  # a plan needs a walk to lay out, and no noise
     check_seed(seed)
     walk_key = key_for(seed, WALK)
     return make_plan(

@@ -64,8 +64,10 @@ def check_seed(seed: object) -> None:
 
 
 def key_for(seed: int, purpose: int) -> Array:
-    """A simulation's key for one purpose."""
-    return jax.random.fold_in(jax.random.key(int(seed), impl=GENERATOR), purpose)
+    """A simulation's key for one purpose. Made of the seed's bits alone: `jax.random.key` adds what the environment
+    says to it."""
+    words = np.array([int(seed) >> 32 & 0xFFFFFFFF, int(seed) & 0xFFFFFFFF], np.uint32)
+    return jax.random.fold_in(jax.random.wrap_key_data(words, impl=GENERATOR), purpose)
 
 
 def draw_gradient_noise(acts: np.ndarray, dim: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""rerun: repeat a saved run, to the same bits on the same machine."""
+"""rerun: repeat a saved run that has a seed, to the same bits on the same machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from relaydp.algorithm import Directions
 from relaydp.data import Records, load_data
+from relaydp.engine.randomness import check_seed
 from relaydp.engine.solve import problem_config, solve
-from relaydp.errors import InputError
+from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph
 from relaydp.privacy import Budget
 from relaydp.problem import Problem, build_again
@@ -22,19 +23,35 @@ def rerun(
     data: Records | str | os.PathLike[str] | None = None,
     *,
     problem: Problem | None = None,
+    seed: int | None = None,
     progress: Any = None,
 ) -> Result:
-    """Run a saved result again from its own configuration.
+    """Run a saved result again from its own configuration: a simulation, or a run without noise.
+
+    A private run cannot be repeated, because its noise was kept nowhere. With `seed` its plan is simulated instead, and
+    that has no promise; of a run that has a seed, `seed` makes another simulation.
 
     The data is found as it was then; pass `data` (records, a name or a path) if it was made in memory or has moved, or
     the whole `problem` if it has a custom loss or regulariser. Data with another checksum is refused.
     """
     saved = load_result(folder)
     config = saved.config
+    asked = dict(config["solve"])
+    if seed is not None:
+        check_seed(seed)
+        asked["seed"] = int(seed)
+    elif saved.private:
+        raise PrivacyError(
+            f"{folder} is a private run, which cannot be repeated: its noise came from the operating system and was "
+            "kept nowhere. Pass seed=0, or any other, to simulate the same plan, without a promise; or run it "
+            "anew, for another model that costs its epsilon again."
+        )
+    elif asked.get("seed") is None:
+        raise InputError(f"{folder} holds no seed, so that it cannot be repeated; needed the whole folder, with keep/.")
+    asked.pop("walk_seed", None)
     if problem is None:
         problem = build_again(config["problem"], find_records(config["problem"], data))
     _check_same(config["problem"], problem)
-    asked = dict(config["solve"])
     budget = asked.pop("budget")
     prior = asked.pop("prior", None)
     shape = config["graph"]
@@ -63,7 +80,9 @@ def find_records(
     """
     if isinstance(data, Records):
         return data
-    known = spec["source"] or {}
+    known = spec.get("source") or {}
+    if data is None and "source" not in spec:
+        raise InputError(f"where the records ({spec['data']}) are is said in keep/, which is not here; {cure}.")
     if data is None and not known:
         raise InputError(f"the records ({spec['data']}) were made in memory and are in no file; {cure}.")
     columns = {name: known[name] for name in ("label", "groups", "drop") if name in known}
@@ -73,7 +92,7 @@ def find_records(
 def _check_same(spec: dict[str, Any], problem: Problem) -> None:
     now = problem_config(problem)
     for key in ("data_sha256", "sizes", "order_sha256"):
-        if now[key] != spec[key]:
+        if key in spec and now[key] != spec[key]:  # checksums are in keep/, which may not be here
             raise InputError(
                 f"the data or its split is not what this result was made from ({key} differs); a rerun would not "
                 "repeat it. Pass the original data=."

@@ -28,7 +28,7 @@ class SavedComparison:
     best_value: float
     rows: list[dict[str, Any]]
     traces: dict[str, Trace]  # by algorithm, of one run each
-    spent: dict[str, list[float] | None]  # epsilon at the trace's points; None without a guarantee
+    spent: dict[str, list[float] | None]  # epsilon planned up to the trace's points; None where no proof covers it
     versions: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:

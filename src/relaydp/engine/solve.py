@@ -18,12 +18,13 @@ from relaydp.algorithm import Directions, find_algorithm
 from relaydp.engine.loop import Outcome, run
 from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan, resolve_mechanism
 from relaydp.engine.progress import Progress, shown
-from relaydp.engine.randomness import Secret, choose_source
+from relaydp.engine.randomness import Secret, Source, choose_source
 from relaydp.engine.trace import TINY, make_trace
-from relaydp.errors import InputError, PrivacyError
+from relaydp.errors import InputError, PrivacyError, RelayError, short
 from relaydp.graph import Graph, Route
-from relaydp.privacy import SOUND, Budget
+from relaydp.privacy import SOUND, Budget, PrivacyAccount
 from relaydp.privacy import secret as secret_noise
+from relaydp.privacy.budget import check_records
 from relaydp.problem import Facts, Problem, Reference, minimise
 from relaydp.result import Result, Trace, Transcript, versions
 
@@ -45,6 +46,7 @@ def solve(
     walk: str = "random",
     steps: Any = "tuned",
     seed: int | None = None,
+    account: PrivacyAccount | None = None,
     x0: Any = None,
     start: int = 0,
     ratio: float | None = None,
@@ -83,6 +85,8 @@ def solve(
                      and kept nowhere, and no two runs are alike. A number: a simulation, the same result bit for bit on
                      one machine, with no promise, since whoever knows the seed knows the noise. Runs without a budget
                      have no noise; there it is the walk's seed, and None is 0
+        account      a PrivacyAccount that a private run is charged to, before it uses a record: it adds up what all
+                     runs over the same records cost, and refuses the one that would overspend
 
     >>> import relaydp as rd
     >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
@@ -95,7 +99,9 @@ def solve(
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
     _check_trace(trace)
     source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, find_algorithm(algorithm)) in SOUND)
-    found = _find_reference(problem) if reference else None
+    if account is not None:
+        check_account(account, source)
+    found = _find_reference(problem) if reference and account is None else None  # an account is asked before
     plan = make_plan(
         problem,
         graph,
@@ -117,9 +123,16 @@ def solve(
         check_promise(plan)
     first = _start(problem, x0)
     _check_memory(plan, problem.dim, transcript)
+    if trace:
+        _check_held_out(problem)
+    if account is not None and plan.ledger is not None:
+        records = int(plan.facts.sizes.sum())
+        what = f"{algorithm}, {problem.data.name}, {records} records, {graph.agents} agents"
+        account.charge(plan.ledger, what, plan.facts.sizes)
+        found = _find_reference(problem) if reference else None
     with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
         outcome = run(problem, graph, plan, first, source, transcript, report)
-    best = None if found is None else found()
+    best = _best(found, isinstance(source, Secret))
     history = None
     if trace:
         most = None if isinstance(trace, bool | np.bool_) else int(trace)
@@ -224,10 +237,26 @@ def make_result(
 
 
 def check_promise(plan: Plan) -> None:
-    """Refuse a promise that secret noise cannot keep: a delta or a number of releases beyond what is proven for it."""
-    if plan.budget is not None and plan.mechanism == "gradient":
-        budget = plan.budget
+    """Refuse a promise that says nothing, or that secret noise cannot keep: a delta as large as 1/m or smaller than its
+    floor, more releases than it is proven for."""
+    if plan.budget is None:
+        return
+    budget = plan.budget
+    check_records(budget, plan.facts.sizes)
+    if plan.mechanism == "gradient":
         secret_noise.check_promise(budget.epsilon, budget.delta, plan.facts.dim, plan.activations)
+
+
+def check_account(account: object, source: Source) -> None:
+    """An account is for promises: refuse to lay one beside a run that makes none."""
+    if not isinstance(account, PrivacyAccount):
+        raise PrivacyError(f"account={short(account)} arrived; needed a relaydp.PrivacyAccount, or None.")
+    if not isinstance(source, Secret):
+        raise PrivacyError(
+            f"account={short(account)} arrived for a run without a promise; needed a budget, a sound mechanism and no "
+            "seed. A simulation or a run without privacy is not charged, and whoever gives its model away tells more "
+            "than any account allows: leave the seed out, or the account."
+        )
 
 
 def problem_config(problem: Problem) -> dict[str, Any]:
@@ -281,9 +310,37 @@ def _find_reference(problem: Problem) -> Callable[[], Reference]:
     return found.result
 
 
+def _best(found: Callable[[], Reference] | None, secret: bool) -> Reference | None:
+    """The minimiser, where it was asked for.
+
+    That there is none (separable classes without a ridge) or that it is hard to find is a fact about the records. Of a
+    private run it is neither said nor a reason to lose the model, whose price is paid: it has no reference then.
+    """
+    try:
+        return None if found is None else found()
+    except RelayError:
+        if secret:
+            return None
+        raise
+
+
 def _check_trace(trace: object) -> None:
     if not (isinstance(trace, bool | np.bool_) or (isinstance(trace, int | np.integer) and trace >= 2)):
         raise InputError(f"trace={trace!r}; needed True, False, or at how many points to measure the run, 2 or more.")
+
+
+def _check_held_out(problem: Problem) -> None:
+    """Refuse held-out labels that no accuracy can be measured on before the run, which would be paid for and lost."""
+    if problem.data.test is None or not problem.classifies:
+        return
+    try:
+        problem.encode_labels(problem.data.test.y)
+    except InputError:  # which quotes the label
+        known = short(np.asarray(problem.classes).tolist())
+        raise InputError(
+            f"a held-out record's label is none of the classes {known}, so that accuracy cannot be measured; nothing "
+            "ran. Correct the label, leave the record out, or pass trace=False."
+        ) from None
 
 
 def _start(problem: Problem, x0: Any) -> np.ndarray:

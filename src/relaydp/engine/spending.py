@@ -55,9 +55,13 @@ def _priced(sums: list[np.ndarray], delta: float, price: Callable[[float, float]
     return [worth[np.searchsorted(known, mine)] for mine in sums]
 
 
-def epsilon_spent(result: Result) -> list[float] | None:
-    """The epsilon spent at each of the trace's points, the most of any agent; None where no guarantee stands behind."""
-    if not result.private or result.ledger is None or result.delta is None or result.trace is None:
+def epsilon_spent(result: Result, planned: bool = False) -> list[float] | None:
+    """The epsilon spent at each of the trace's points, the most of any agent; None where no guarantee stands behind.
+
+    planned   also of a simulation, which spends nothing: what a private run of its plan would have spent
+    """
+    stands = result.private or (planned and result.simulation)
+    if not stands or result.ledger is None or result.delta is None or result.trace is None:
         return None
     most = np.zeros(len(result.trace))
     for mine in agents_spending(result.ledger, result.delta):

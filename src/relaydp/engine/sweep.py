@@ -3,6 +3,8 @@
 Where all runs visit the same agents in the same order (cyclic, tour, rounds), each activation reads an agent's records
 once for the whole batch. Where every run has a walk of its own, an accelerator still takes them together; a CPU, for
 which gathering a batch of agents' records costs more than it saves, takes them one after the other inside one call.
+
+All runs have seeds: with a budget they are simulations, and no promise stands behind any of them.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ class Sweep:
     budget: tuple[Budget | None, ...]
     x: np.ndarray  # (runs, dim); NaN where a run diverged
     status: tuple[str, ...]
-    epsilon: np.ndarray
-    rho: np.ndarray
+    epsilon_planned: np.ndarray  # what a private run of the plan costs; these runs are simulations and promise nothing
+    rho: np.ndarray  # the same in zCDP
     plf: np.ndarray
     messages: np.ndarray
     objective: np.ndarray
@@ -109,7 +111,7 @@ def sweep(
     reference: bool = True,
     progress: bool | Progress | None = None,
 ) -> Sweep:
-    """Run every seed under every budget at once. Each row is what `solve` gives for that seed and budget.
+    """Run every seed under every budget at once. Each row is what `solve` gives for that seed and budget: a simulation.
 
     >>> import relaydp as rd
     >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
@@ -286,7 +288,7 @@ def _measure(problem: Problem, plans: list[Plan], seeds: list[int], x: np.ndarra
         budget=tuple(plan.budget for plan in plans),
         x=np.where(fine[:, None], x, np.nan),
         status=tuple("finished" if good else "diverged" for good in fine),
-        epsilon=np.array([plan.epsilon for plan in plans]),
+        epsilon_planned=np.array([plan.epsilon for plan in plans]),
         rho=rho,
         plf=np.array([plan.route.plf for plan in plans]),
         messages=np.array([int(plan.tally.messages[-1]) for plan in plans]),

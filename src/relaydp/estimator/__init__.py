@@ -1,7 +1,7 @@
-"""scikit-learn estimators over a simulated consortium, and an account that several fits share."""
+"""scikit-learn estimators over a simulated consortium; `PrivacyAccount`, which fits share, is at home in `privacy`."""
 
-from relaydp.estimator.account import Charge, PrivacyAccount
 from relaydp.estimator.linear import RelayLinearRegression
 from relaydp.estimator.logistic import RelayLogisticRegression
+from relaydp.privacy import Charge, PrivacyAccount
 
 __all__ = ["Charge", "PrivacyAccount", "RelayLinearRegression", "RelayLogisticRegression"]

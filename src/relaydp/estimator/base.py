@@ -1,38 +1,36 @@
 """What both estimators share: whose each record is, what may be spent, one call of `solve`, and what is kept of it.
 
 A fitted estimator is something to publish, so it keeps what the guarantee covers and public facts, and nothing else:
-no record, no checksum of the records (it would confirm a guess at the last unknown one) and no seed (whoever knows it
-knows the noise).
+no record, no checksum of the records (it would confirm a guess at the last unknown one), no noise and no seed.
+
+A fit with a finite epsilon and random_state=None is private: its noise is drawn from the operating system and kept
+nowhere. With a `random_state` it is a simulation: scikit-learn's way to repeat a fit is to let its noise be known.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
-import jax
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from relaydp.data import Records
 from relaydp.engine import solve
-from relaydp.engine.plan import AUTO, check_seed, make_plan
+from relaydp.engine.randomness import SEED_BITS, check_seed
 from relaydp.errors import InputError, PrivacyError, short
-from relaydp.estimator.account import PrivacyAccount
 from relaydp.estimator.scaling import Scale, scale_for
 from relaydp.graph import Graph, from_edges, graph_named
-from relaydp.privacy import Budget
+from relaydp.privacy import Budget, PrivacyAccount
 from relaydp.problem import Problem
 from relaydp.problem.bounds import check_bound, scale_records
 from relaydp.problem.loss import CustomLoss
 from relaydp.result import Result
 
-SEED_BITS = 63  # what a JAX key takes from one whole number
 SITE = "site"
 
 
@@ -78,6 +76,12 @@ class RelayEstimator(BaseEstimator):
                     "finite epsilon, or account=None."
                 )
             return None
+        if account is not None and self.random_state is not None:
+            raise PrivacyError(
+                f"random_state={short(self.random_state)} arrived with an account; needed random_state=None. Noise "
+                "from a seed can be known, so that such a fit is a simulation, which promises nothing and is not "
+                "charged. Leave random_state out, or pass account=None."
+            )
         if self.bounds is None:
             raise PrivacyError(
                 "bounds=None arrived with a finite epsilon; needed bounds=(low, high), two numbers or two lists with "
@@ -113,12 +117,19 @@ class RelayEstimator(BaseEstimator):
             **options,
         )
         graph = self._graph(len(names))
-        seed = _seed(self.random_state)
-        asked = {"algorithm": self.algorithm, "budget": budget, "activations": self.activations, "walk": self.walk}
-        if self.account is not None:
-            seed = self._charge(problem, graph, asked, seed)
         result = solve(
-            problem, graph, **asked, seed=seed, transcript=False, trace=False, reference=False, progress=False
+            problem,
+            graph,
+            self.algorithm,
+            budget=budget,
+            activations=self.activations,
+            walk=self.walk,
+            seed=_seed(self.random_state),
+            account=self.account,
+            transcript=False,
+            trace=False,
+            reference=False,
+            progress=False,
         )
         if result.status == "interrupted":  # `solve` keeps the model of the moment; a search over models should end
             raise KeyboardInterrupt
@@ -130,23 +141,9 @@ class RelayEstimator(BaseEstimator):
         self.result_ = _publishable(result)
         self.ledger_ = result.ledger
         self.privacy_certificate_ = result.certificate()
-        self.epsilon_ = result.epsilon
+        self.epsilon_ = result.epsilon  # inf for a simulation
+        self.epsilon_planned_ = result.epsilon_planned
         self.n_iter_ = result.plf
-
-    def _charge(self, problem: Problem, graph: Graph, asked: dict[str, Any], seed: int) -> int:
-        """Draw the fit up, which reads no record and finds every wrong argument, and charge it; the noise's seed.
-
-        Two fits with the same noise would give the difference of their gradients away. So an integer `random_state`
-        stands for one seed a fit: it is mixed with the fit's number in the account.
-        """
-        fixed: dict[str, Any] = dict(steps="tuned", start=0, ratio=None, variant=None, noise=None, mechanism=AUTO)
-        plan = make_plan(problem, graph, **asked, **fixed, key=jax.random.key(0))
-        if plan.ledger is None or not plan.private:
-            raise PrivacyError(f"{self.algorithm} has no mechanism that an account could be charged for.")
-        records = int(problem.split.sizes.sum())
-        number = self.account.charge(plan.ledger, f"{type(self).__name__}, {records} records, {graph.agents} sites")
-        mixed = np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0]
-        return int(mixed >> np.uint64(64 - SEED_BITS))
 
     def _sites(self, sites: Any, records: int) -> tuple[np.ndarray, np.ndarray]:
         """Each record's agent, and the agents' names in order."""
@@ -213,16 +210,16 @@ class RelayEstimator(BaseEstimator):
 
 
 def _publishable(result: Result) -> Result:
-    """The result without the records' checksums and the noise's seed."""
+    """The result without the records' checksums and without any seed, the public walk's included."""
     problem = {key: part for key, part in result.config["problem"].items() if not key.endswith("_sha256")}
-    asked = {key: part for key, part in result.config["solve"].items() if key != "seed"}
+    asked = {key: part for key, part in result.config["solve"].items() if key not in ("seed", "walk_seed")}
     return replace(result, config={**result.config, "problem": problem, "solve": asked})
 
 
-def _seed(random_state: Any) -> int:
-    """A whole number for the simulated noise: as given, drawn from a generator, or fresh."""
+def _seed(random_state: Any) -> int | None:
+    """A simulation's seed, as given or drawn from a generator; None for secret noise."""
     if random_state is None:
-        return secrets.randbits(SEED_BITS)
+        return None
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**SEED_BITS, dtype=np.uint64))
     if isinstance(random_state, np.random.RandomState):

@@ -27,13 +27,13 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
     features.
 
     After `fit`: coef_ and intercept_ (in the units of X and y, for records within the bounds), sites_, epsilon_ (what
-    was spent), n_iter_ (activations of a site), privacy_certificate_, ledger_ (None without privacy), result_. None of
-    them holds a record.
+    was spent; inf for a simulation, or without privacy), epsilon_planned_ (what a private fit costs), n_iter_
+    (activations of a site), privacy_certificate_, ledger_ (None without privacy), result_. None of them holds a record.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(0, 10, size=(4000, 2))
     >>> y = 3.0 * X[:, 0] + rng.normal(size=4000)
-    >>> model = RelayLinearRegression(epsilon=2.0, bounds=(0, 10), target_bound=(0, 30), random_state=0).fit(X, y)
+    >>> model = RelayLinearRegression(epsilon=2.0, bounds=(0, 10), target_bound=(0, 30)).fit(X, y)
     >>> round(model.epsilon_, 6), bool(model.score(X, y) > 0.8)
     (2.0, True)
     """

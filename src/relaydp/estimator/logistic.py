@@ -33,22 +33,23 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         walk          how the baton travels: "tour" visits everybody in turn
         activations   how often each site acts; default: chosen from public facts, 300 without privacy
         account       a PrivacyAccount that this fit is charged to
-        random_state  of the SIMULATED noise: an int, a RandomState, a Generator, or None for fresh noise. Whoever knows
-                      the seed knows the noise, so an int is for experiments
+        random_state  None, for a private fit: its noise is secret and kept nowhere. An int, a RandomState or a
+                      Generator makes the fit a simulation, which can be repeated bit for bit and promises nothing:
+                      whoever knows the seed knows the noise
 
     Features are scaled from `bounds` to [-1, 1]. What is minimised is the mean over sites of each site's mean loss,
     plus (l2/2) ||w||^2 + l1 ||w||_1 on scaled features: for sites of equal size and l1=0 that is
     sklearn.linear_model.LogisticRegression with C = 1 / (l2 * number of records) on the scaled features.
 
     After `fit`: coef_ and intercept_ (in the units of X, for records within the bounds), classes_, sites_, epsilon_
-    (what was spent), n_iter_ (activations of a site), privacy_certificate_, ledger_ (None without privacy), result_.
-    None of them holds a record.
+    (what was spent; inf for a simulation, or without privacy), epsilon_planned_ (what a private fit costs), n_iter_
+    (activations of a site), privacy_certificate_, ledger_ (None without privacy), result_. None of them holds a record.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(0, 10, size=(2000, 2))
     >>> y = np.where(X[:, 0] + X[:, 1] > 10, "high", "low")
-    >>> model = RelayLogisticRegression(epsilon=1.0, bounds=(0, 10), random_state=0).fit(X, y)
-    >>> round(model.epsilon_, 6), model.predict([[9, 9], [1, 1]]).tolist()
+    >>> model = RelayLogisticRegression(epsilon=1.0, bounds=(0, 10)).fit(X, y)
+    >>> round(model.epsilon_, 6), model.predict([[9.9, 9.9], [0.1, 0.1]]).tolist()
     (1.0, ['high', 'low'])
     """
 

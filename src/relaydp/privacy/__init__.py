@@ -4,6 +4,7 @@ Float64 NumPy and SciPy, to be read beside a proof. The mechanism itself is JAX 
 `relaydp.privacy.mechanism`, so that accounting needs no JAX.
 """
 
+from relaydp.privacy.account import Charge, PrivacyAccount
 from relaydp.privacy.accountant import (
     delta_exact,
     epsilon_exact,
@@ -37,8 +38,10 @@ from relaydp.privacy.verification import Verification, verify
 
 __all__ = [
     "Budget",
+    "Charge",
     "Ledger",
     "MARGIN",
+    "PrivacyAccount",
     "Release",
     "SOUND",
     "Verification",

@@ -1,11 +1,17 @@
 """The promise a user asks for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relaydp.errors import PrivacyError
 from relaydp.privacy.accountant import check_delta, check_epsilon, rho_for
 
 SOUND = ("gradient", "objective")  # mechanisms with a proof in docs/privacy.md; no other run gets an epsilon
 MARGIN = 1e-11  # of a budget left unspent, so that rounding never carries epsilon past it
+# What secret noise can keep; privacy/secret.py says why.
+DELTA_FLOOR, DELTA_CEILING = 1e-30, 0.5
 
 
 @dataclass(frozen=True)
@@ -18,6 +24,8 @@ class Budget:
 
         epsilon  how much may leak: 0.1 is strong, 1 usual, 10 weak.
         delta    the chance that the promise fails; well below 1/(number of records).
+        allow_large_delta   make a promise with a delta of 1/m or more all the same, where m is the records of an agent.
+                            Simulations promise nothing and may have any delta between 0 and 1.
 
     >>> budget = Budget(epsilon=1, delta=1e-5)
     >>> budget
@@ -28,6 +36,7 @@ class Budget:
 
     epsilon: float
     delta: float
+    allow_large_delta: bool = field(default=False, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
@@ -48,3 +57,37 @@ class Budget:
             f"({self.epsilon:g}, {self.delta:g})-DP: rho {self.rho:.4g} exact, "
             f"{self.rho_paper:.4g} by the paper's conversion"
         )
+
+
+def check_floor(delta: float) -> None:
+    """Refuse a delta that no noise of ours can honour."""
+    if not DELTA_FLOOR <= delta <= DELTA_CEILING:
+        raise PrivacyError(
+            f"delta={delta!r} arrived; secret noise can promise {DELTA_FLOOR:g} to {DELTA_CEILING:g}. It is as good as "
+            "the operating system's generator, and no better. 1e-5 is usual up to some ten thousand records."
+        )
+
+
+def check_records(budget: Budget, sizes: ArrayLike) -> None:
+    """Refuse to promise a delta of 1/m or more to an agent with m records, unless `allow_large_delta` insists.
+
+    An agent that picks one of its m records at random and hands it out whole is (0, 1/m)-DP: a promise with such a
+    delta says nothing. It is made to every agent, so the one with the most records decides.
+
+    >>> check_records(Budget(1, 0.019), [40, 50])
+    >>> check_records(Budget(1, 0.02, allow_large_delta=True), [40, 50])
+    """
+    check_floor(budget.delta)
+    most = int(np.max(np.asarray(sizes)))
+    if budget.delta * most >= 1.0 and not budget.allow_large_delta:
+        raise PrivacyError(
+            f"delta={budget.delta!r} arrived for an agent with {most} records; needed less than 1/{most} = "
+            f"{1 / most:.3g}: an agent that hands out one of its records whole, picked at random, promises as much. "
+            f"Pass a smaller one, such as {_well_below(most):g}. Whoever wants this one all the same says so by name, "
+            "with Budget(epsilon, delta, allow_large_delta=True) or --allow-large-delta."
+        )
+
+
+def _well_below(records: int) -> float:
+    """1e-5, or a power of ten that is a tenth of 1/records or less."""
+    return min(1e-5, 10.0 ** -(len(str(records)) + 1))

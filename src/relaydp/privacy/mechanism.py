@@ -12,6 +12,8 @@ from jax.typing import ArrayLike
 
 from relaydp.errors import PrivacyError
 
+FAR = 1e200  # norms from here on count as infinite: c/norm would lose digits towards 0, and with them the bound c
+
 
 def release(value: jax.Array, scale: ArrayLike, key: jax.Array) -> jax.Array:
     """value + N(0, scale^2 I): `value` as it may be shown to others.
@@ -71,7 +73,7 @@ def perturbation(shape: tuple[int, ...], scale: ArrayLike, key: jax.Array) -> ja
 def clip_factor(norms: jax.Array, bound: ArrayLike) -> jax.Array:
     """What to multiply each record's gradient by so that its norm is at most `bound`: min(1, bound/norm).
 
-    One where the norm is 0, no NaN there nor in the derivative; 0 where it is infinite or no number.
+    One where the norm is 0, no NaN there nor in the derivative; 0 where it is infinite (`FAR`) or no number.
 
     Formal guarantee. Gradients multiplied by it have norm at most `bound` (to one rounding), so replacing one
     of m records moves their mean by at most 2 bound / m: the sensitivity to charge. Conditions: `bound` and m
@@ -82,7 +84,7 @@ def clip_factor(norms: jax.Array, bound: ArrayLike) -> jax.Array:
     [1.  1.  0.5 0.  0. ]
     """
     limit = jnp.asarray(bound, norms.dtype)
-    long = jnp.isfinite(norms) & (norms > limit)
+    long = (norms < FAR) & (norms > limit)
     # Divide by 1 where nothing is clipped: `where` evaluates both sides, and 0/0 would poison the derivative.
     return jnp.where(norms <= limit, 1, jnp.where(long, limit / jnp.where(long, norms, 1), 0))
 

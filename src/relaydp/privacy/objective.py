@@ -70,7 +70,7 @@ def objective_scale(
 
         slope  G       sizes  m       bent  (2)
 
-    >>> float(objective_scale(np.array(1.0), 1.0, np.array(100.0), np.array(math.e**0.5 - 1.0)))
+    >>> round(float(objective_scale(np.array(1.0), 1.0, np.array(100.0), np.array(math.e**0.5 - 1.0))), 12)
     0.04
     """
     match price:
@@ -91,7 +91,7 @@ def objective_price(
 ) -> Any:
     """(3): what a release costs.
 
-    >>> float(objective_price(np.array(0.04), 1.0, np.array(100.0), np.array(math.e**0.5 - 1.0)))
+    >>> round(float(objective_price(np.array(0.04), 1.0, np.array(100.0), np.array(math.e**0.5 - 1.0))), 12)
     1.0
     """
     return 2.0 * slope / (sizes * scale) + np.log1p(bent)

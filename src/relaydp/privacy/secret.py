@@ -70,11 +70,12 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike, NDArray
 
 from relaydp.errors import InputError, PrivacyError
+from relaydp.privacy.budget import DELTA_FLOOR as DELTA_FLOOR  # the smallest delta that (8) admits
+from relaydp.privacy.budget import check_floor
 
 K = 40  # noise has a scale of 2^K steps: fine enough for (2) and (6), and 2^22 scales fit in 2^62 steps
 EDGE = 2.0**62  # steps: larger values are cut off to it. Noise is smaller, so that no sum leaves an int64
 SPARE = 2.0**-30  # of the scale: pays for (7), and is seen by nobody
-DELTA_FLOOR = 1e-30  # the smallest delta that can be promised with this noise
 EPSILON_CEILING = 1000.0  # the largest epsilon for which (8) was worked out
 SMALLEST, LARGEST = 1e-200, 1e200  # of scales: 2^K / s and h are normal numbers
 
@@ -142,11 +143,7 @@ def slack(dim: int, releases: int) -> float:
 
 def check_promise(epsilon: float, delta: float, dim: int, releases: int) -> None:
     """Raise unless (8) holds, that is: unless this noise keeps an (epsilon, delta) promise made for Gaussian noise."""
-    if not DELTA_FLOOR <= delta <= 0.5:
-        raise PrivacyError(
-            f"delta={delta!r} arrived; secret noise can promise {DELTA_FLOOR:g} to 0.5. It is as good as the operating "
-            "system's generator, and no better. 1e-5 is usual up to some ten thousand records."
-        )
+    check_floor(delta)
     if not epsilon <= EPSILON_CEILING:
         raise PrivacyError(
             f"epsilon={epsilon!r} arrived; secret noise is proven up to {EPSILON_CEILING:g}, which hides nothing. "
@@ -216,9 +213,9 @@ def release_secret_traced(
 def draw_perturbation(count: int, dim: int) -> NDArray[np.float64]:
     """`count` vectors with density proportional to exp(-|e|): noise for `privacy.objective`, secret and kept nowhere.
 
-    The length is Gamma(dim), the sum of `dim` exponential draws, -ln u of uniform u = 1/2^64 .. 1; the direction is that
-    of a Gaussian vector. Both are float64: the guarantee is about real numbers, and the length ends at 44.4 dim, beyond
-    which the chance is below dim 2^-64.
+    The length is Gamma(dim), the sum of `dim` exponential draws, -ln u of uniform u = 1/2^64 .. 1; the direction is
+    that of a Gaussian vector. Both are float64: the guarantee is about real numbers, and the length ends at 44.4 dim,
+    beyond which the chance is below dim 2^-64.
     """
     words = np.frombuffer(os.urandom(8 * count * dim), np.uint64).reshape(count, dim)
     length = -np.log((words.astype(np.float64) + 1.0) * 2.0**-64).sum(axis=1)

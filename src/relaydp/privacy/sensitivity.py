@@ -15,16 +15,37 @@ Float64 adds to that. Let u = 2^-53, m records, q coordinates, and let v be comp
     3.  What follows, the mean's weight 1/m, a feature's scale, the lattice's step (`secret`), rounds v four times at
         most, each time by u c at most: with 2c/m the unit, 4 u m on both data sets together.
 
-        sensitivity = 2c/m (1 + rounding),      rounding = 1.01 u ( m (m + 3)/2 + 4 m + q + 16 )
+        sensitivity = 2c/m (1 + rounding),      rounding = 1.01 u ( m (m + 3)/2 + 4 m + q + 255 sqrt(q) + 16 )
 
-where 1.01 pays for products of these small numbers while m + q < 2^40. The square of m is no oversight: a sum of m
-terms is up to m times as long as one, and rounds accordingly, m times, while one record moves it by 2c only. What it
-takes is sums that linger at a power of two: two that lie on either side of it round differently. A test does that, and
-gets an eighth of the bound. For 60,000 records the rounding is 2e-7, for four millions it is 1e-3.
+where 1.01 pays for products of these small numbers while m + q < 2^40, and 255 sqrt(q) is for `digits` (below). The
+square of m is no oversight: a sum of m terms is up to m times as long as one, and rounds accordingly, m times, while
+one record moves it by 2c only. What it takes is sums that linger at a power of two: two that lie on either side of it
+round differently. A test does that, and gets an eighth of the bound. For 60,000 records the rounding is 2e-7, for four
+millions it is 1e-3.
 
-It counts on terms that are as short as they look. A path that adds up longer ones, whose excess cancels in the end
-(bytes with an offset in `kernel` and `panels`; `digits`), has more rounding: `excess` is how many times longer than c a
-term may be there.
+**Labels need no bound.** A record's slope s_j may be as large as its label (1e60), or as the point x makes it, and
+step 2 still counts on every number that is added being as short as c. So it is, on every path, whatever record and
+point:
+
+    a.  A norm is 0 for records of zeros only: features below 1e-100 are 0 (`problem.bounds`), so no square of one that
+        counts underflows. Such a record has p_j = 0. Any other has p_j = s_j min(1, c/(norm_j |s_j|)), hence |p_j|
+        norm_j <= c: the slope is cut off first, and only p_j is ever multiplied or added.
+    b.  No norm_j |s_j| from 1e200 on counts, nor what is no number: p_j = 0. Below, c/(norm_j |s_j|) > 1e-60/1e200 is
+        a normal number, rounded once. What underflows further on is shorter than 1e-300 and vanishes beside u c.
+    c.  XLA's products add p_j a_jk, at most c over k. `kernel` and `panels`, and XLA's sums along rows, add p_j
+        shrink_j X_jk, which is p_j a_jk over the coordinate's scale: one factor for all records, which changes no
+        relative rounding. Nothing is added to be taken off again: stored records have no offset (X is counted from the
+        ranges' low end up). With an intercept norm_j >= 1, so |p_j| <= c as well.
+    d.  `digits` adds whole numbers, exactly; two roundings follow (step 3). It rounds p_j shrink_j, which is below c/m
+        as bytes that are not all 0 have norm 1 at least, to a unit of at most 2 u c/m. That is fixed by c and m, so a
+        record's rounding is its own, as in step 1; and it is off by u c/m times |X_j| <= 255 sqrt(q).
+    e.  In `panels` a record's score leaves out products that are 0, and which are left out depends on the records
+        beside it. No score changes with that: 0 times a number is 0, and a point that is not finite has no scores at
+        all.
+    f.  Custom losses are clipped by the norm of the very gradient that is added. Where its squares underflow, it is
+        shorter than 1e-150 and no clip (1e-60 or more) touches it; where they overflow, it counts as 0.
+
+`tests/test_neighbours.py` tries the worst records known on every path.
 """
 
 from __future__ import annotations
@@ -40,26 +61,26 @@ ROUND = 2.0**-53
 MOST = 2.0**40  # records and dimensions together
 
 
-def rounding(records: ArrayLike, dim: int, excess: float = 1.0) -> Any:
+def rounding(records: ArrayLike, dim: int) -> Any:
     """How much more than 2c/m, as a share of it, one of so many records can move their mean. Number or array.
 
     >>> print(f"{rounding(1000, 30):.1e} {rounding(60_000, 784):.1e}")
     5.7e-11 2.0e-07
     """
     m = np.asarray(records, np.float64)
-    if not ((m >= 1).all() and dim >= 1 and (m + dim < MOST).all() and excess >= 1):
+    if not ((m >= 1).all() and dim >= 1 and (m + dim < MOST).all()):
         raise PrivacyError(
-            f"records={records!r}, dim={dim!r}, excess={excess!r} arrived; needed 1 or more of each, and below "
-            f"{MOST:g}. Nothing is proven beyond."
+            f"records={records!r}, dim={dim!r} arrived; needed 1 or more of each, and below {MOST:g}. Nothing is "
+            "proven beyond."
         )
-    return (1.01 * ROUND * (excess * (m * (m + 3) / 2 + 4 * m) + dim + 16))[()]
+    return (1.01 * ROUND * (m * (m + 3) / 2 + 4 * m + dim + 255 * np.sqrt(dim) + 16))[()]
 
 
-def sensitivity(clip: ArrayLike, sizes: ArrayLike, dim: int, excess: float = 1.0) -> Any:
+def sensitivity(clip: ArrayLike, sizes: ArrayLike, dim: int) -> Any:
     """2c/m with `rounding`, for each agent's number of records: what to calibrate noise to.
 
     >>> print(f"{sensitivity(1.0, 1000, 30):.15f}")
-    0.002000000000113
+    0.002000000000114
     """
     bound = 2.0 * np.asarray(clip, np.float64) / np.asarray(sizes, np.float64)
-    return np.nextafter(bound * (1.0 + rounding(sizes, dim, excess)), np.inf)[()]
+    return np.nextafter(bound * (1.0 + rounding(sizes, dim)), np.inf)[()]

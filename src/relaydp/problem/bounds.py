@@ -21,6 +21,7 @@ from relaydp.data.records import LARGEST
 from relaydp.errors import InputError
 
 FITTED = ("fit", "fit-public")
+SMALLEST = 1e-100  # of a feature that is not 0: its square is a number, so that a norm of 0 means a record of zeros
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Scaling:
-    """How stored values become features: (X - offset) * scale, then * shrink_j."""
+    """How stored values become features: X * scale, then * shrink_j. float64 ones are features already."""
 
     X: np.ndarray
-    offset: np.ndarray
     scale: np.ndarray
     shrink: np.ndarray
     norm: np.ndarray  # of each feature vector after scaling, without an intercept
@@ -72,39 +72,60 @@ def fit_ranges(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return low, np.where(high > low, high, low + 1.0)
 
 
-def _clips_to_integers(low: np.ndarray, high: np.ndarray, info: np.iinfo) -> bool:
-    """Whether clipping integers to [low, high] gives integers of their own type, so that they may stay as they are."""
-    exact_low = (low <= info.min) | ((low == np.round(low)) & (low <= info.max))
-    exact_high = (high >= info.max) | ((high == np.round(high)) & (high >= info.min))
-    return bool((exact_low & exact_high).all())
+def storage(dtype: np.dtype, ranges: tuple[np.ndarray, np.ndarray] | None) -> tuple[np.dtype, bool]:
+    """What records of this type are stored as, and whether as whole numbers above `low`, to be scaled on use.
+
+    Decided by declared facts, the type and the ranges, never by values: one record would else choose how long a
+    gradient takes. Whole numbers of up to four bytes stay whole and exact: bytes where the ranges leave 256 of them,
+    float32 up to 2^24. Those of eight bytes do not, since that is what reading a text guesses by looking at it.
+
+    >>> pixels = np.zeros(1), np.full(1, 255.0)
+    >>> storage(np.dtype("uint8"), pixels), storage(np.dtype("float64"), pixels)
+    ((dtype('uint8'), True), (dtype('float64'), False))
+    """
+    declared = np.dtype(np.uint8) if dtype.kind == "b" else dtype
+    whole = declared.kind in "ui" and declared.itemsize < 8
+    if ranges is None:
+        if declared == np.uint8:
+            return declared, False
+        exact = declared.kind == "f" or whole
+        return np.dtype(np.float32 if exact and np.can_cast(declared, np.float32) else np.float64), False
+    if whole:
+        low, high = ranges
+        least, most = (np.clip(float(end), low, high) for end in (np.iinfo(declared).min, np.iinfo(declared).max))
+        if all((end == np.rint(end)).all() for end in (low, least, most)):
+            span = float((most - low).max())
+            if span < 2**24:
+                return np.dtype(np.uint8 if span <= 255 else np.float32), True
+    return np.dtype(np.float64), False
 
 
 def scale_records(X: np.ndarray, ranges: tuple[np.ndarray, np.ndarray] | None, record_norm: float | None) -> Scaling:
-    """Clip to the ranges, scale to [0, 1], shrink to the record norm. Integers stay integers, scaled on use."""
-    features = X.shape[1]
-    offset, scale = np.zeros(features), np.ones(features)
-    if ranges is not None:
-        low, high = ranges
-        if X.dtype.kind == "b":
-            X = X.astype(np.uint8)
-        if X.dtype.kind in "ui" and X.dtype.itemsize < 8 and _clips_to_integers(low, high, np.iinfo(X.dtype)):
-            # np.clip in the integer type would wrap; bounds outside the type change nothing
-            info = np.iinfo(X.dtype)
-            X = np.clip(X, *(np.clip(bound, info.min, info.max).astype(info.dtype) for bound in (low, high)))
-            offset, scale = low, 1.0 / (high - low)
-        else:
-            X = (np.clip(X.astype(np.float64), low, high) - low) / (high - low)
-    elif X.dtype.kind == "b":
-        X = X.astype(np.uint8)
-    norm = np.empty(X.shape[0])
-    block = max(1, 2**24 // max(1, features))  # 128 MiB of float64 at a time
+    """Clip to the ranges, scale to [0, 1], shrink to the record norm; each record by itself and by public numbers."""
+    dtype, whole = storage(X.dtype, ranges)
+    low, high = ranges if ranges is not None else (np.zeros(X.shape[1]), np.ones(X.shape[1]))
+    scale = 1.0 / (high - low) if whole else np.ones(X.shape[1])
+    kept = X.dtype == dtype == np.uint8 and (ranges is None or bool((low == 0).all() and (high >= 255).all()))
+    stored, norm, shrink = X if kept else np.empty(X.shape, dtype), np.empty(X.shape[0]), np.ones(X.shape[0])
+    block = max(1, 2**18 // X.shape[1])  # 2 MiB of float64 at a time: in cache
     for at in range(0, X.shape[0], block):
-        part = (X[at : at + block].astype(np.float64) - offset) * scale
-        norm[at : at + block] = np.sqrt(np.einsum("ij,ij->i", part, part))
-    shrink = np.ones(X.shape[0])
-    if record_norm is not None:
-        shrink = np.minimum(1.0, record_norm / np.maximum(norm, np.finfo(float).tiny))
-    return Scaling(X, offset, scale, shrink, norm * shrink)
+        rows = slice(at, at + block)
+        part = X[rows].astype(np.float64)
+        if ranges is not None and not kept:
+            part = np.clip(part, low, high) - low
+            part = part if whole else part / (high - low)
+        if dtype == np.float64:
+            part[np.abs(part) < SMALLEST] = 0.0
+        if not kept:
+            stored[rows] = part
+        part *= scale
+        norm[rows] = np.sqrt(np.einsum("ij,ij->i", part, part))
+        if record_norm is not None:
+            shrink[rows] = np.minimum(1.0, record_norm / np.maximum(norm[rows], np.finfo(float).tiny))
+        if dtype == np.float64 and record_norm is not None:
+            stored[rows] *= shrink[rows, None]
+    applied = np.ones_like(shrink) if dtype == np.float64 else shrink
+    return Scaling(stored, scale, applied, norm * shrink)
 
 
 def check_bound(name: str, value: float | None) -> float | None:

@@ -17,6 +17,7 @@ classes       PUBLIC list of the labels there may be; default: those found in th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
@@ -404,7 +405,7 @@ def public_facts(
     }
     chosen = kinds[choose("loss", loss, kinds)]()
     bound = check_bound("record_norm", record_norm) or float(np.sqrt(features))
-    bound = float(np.hypot(bound, 1.0)) if intercept else bound
+    bound = math.sqrt(bound * bound + 1.0) if intercept else bound  # as Problem has it, to the last digit
     most = chosen.slope * bound if np.isfinite(chosen.slope) else None
     reach = check_bound("label_bound", label_bound)
     if most is None and reach is not None:

@@ -6,8 +6,11 @@ a power of two above its largest entry, is a row of integers of seven digits to 
     (1)  v = unit * sum_k 256^k d_k            (2)  v'B = unit * sum_k 256^k (d_k'B)
 
 A sum of fewer than 2^17 products of two such bytes fits in 32 bits, so every d_k'B is exact; what is lost are v's bits
-below the unit, and the rounding of (2). Records are kept as X - 128, which has no bit too many, both ways round: the
-units want the index that is summed over to be the last.
+below the unit, and two roundings of (2). Records are kept as X - 128, which has no bit too many, both ways round: the
+units want the index that is summed over to be the last. The 128 is given back to whole numbers, where nothing cancels.
+
+The row's largest entry is one record's, and with it the digits that all others keep. Where that must not be, the caller
+says what no entry exceeds, and digits count from there.
 
 Source: Ozaki, Ogita, Oishi and Rump 2012, Error-free transformations of matrix multiplication by using fast routines of
 matrix multiplication; on integer units Ootomo, Ozaki and Yokota 2024, DGEMM on integer matrix multiplication unit.
@@ -49,23 +52,38 @@ def make_bytes(X: Array, start: Int[Array, " agents"], rows: int) -> Bytes:
     return Bytes(by_record, jnp.swapaxes(by_record, 1, 2))
 
 
-def product(values: Float[Array, "runs inner"], stored: Int8[Array, "outer whole"]) -> Float[Array, "runs outer"]:
-    """values @ (stored + 128).T, where `stored` may be longer by what fills it up. A row that is not finite is NaN."""
+def product(
+    values: Float[Array, "runs inner"], stored: Int8[Array, "outer whole"], most: Float[Array, ""] | None = None
+) -> Float[Array, "runs outer"]:
+    """values @ (stored + 128).T, where `stored` may be longer by what fills it up. A row that is not finite is NaN.
+
+    `most` is what no |value| exceeds; by default each row's largest.
+    """
     runs, inner = values.shape
-    digits, unit = _digits(jnp.pad(values, [(0, 0), (0, stored.shape[1] - inner)]))
+    digits, unit = _digits(jnp.pad(values, [(0, 0), (0, stored.shape[1] - inner)]), most)
     last = (((1,), (1,)), ((), ()))
     parts = jax.lax.dot_general(digits.reshape(DIGITS * runs, -1), stored, last, preferred_element_type=jnp.int32)
-    parts = parts.reshape(DIGITS, runs, -1)
-    total = parts[-1].astype(values.dtype)
+    level = jnp.sum(digits, axis=2, keepdims=True, dtype=jnp.int32).astype(jnp.int64)
+    parts = parts.reshape(DIGITS, runs, -1).astype(jnp.int64) + MIDDLE * level
+    # (2): three digits' sums below 2^49, four digits' below 2^57, and only then is anything rounded
+    high, low = _joined(parts[4:]).astype(values.dtype), _joined(parts[:4]).astype(values.dtype)
+    return unit * (high * 2.0**32 + low)
+
+
+def _joined(parts: Int[Array, "digits runs outer"]) -> Int[Array, "runs outer"]:
+    total = parts[-1]
     for part in parts[-2::-1]:
-        total = 256.0 * total + part.astype(values.dtype)  # (2)
-    return unit * total + MIDDLE * jnp.sum(values, axis=1, keepdims=True)
+        total = 256 * total + part
+    return total
 
 
-def _digits(values: Float[Array, "runs inner"]) -> tuple[Int8[Array, "digits runs inner"], Float[Array, "runs 1"]]:
+def _digits(
+    values: Float[Array, "runs inner"], most: Float[Array, ""] | None = None
+) -> tuple[Int8[Array, "digits runs inner"], Float[Array, "runs 1"]]:
     """(1) for every row: the digits, lowest first, and the unit."""
     largest = jnp.max(jnp.abs(values), axis=1, keepdims=True)
-    power = jax.lax.bitcast_convert_type(largest, jnp.int64) >> 52  # biased: largest < 2^(power - 1022)
+    above = largest if most is None else jnp.where(jnp.isfinite(largest), most, largest)
+    power = jax.lax.bitcast_convert_type(above, jnp.int64) >> 52  # biased: above < 2^(power - 1022)
     power = jnp.clip(power, FRACTION, 2046)  # rows below 1e-291 lose their last bits, subnormal numbers all
     # multiplying by a power of two is exact; these are made of their exponents
     up = jax.lax.bitcast_convert_type((FRACTION + 1022 + 1023 - power) << 52, values.dtype)

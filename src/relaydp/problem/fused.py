@@ -131,7 +131,7 @@ def _call(
     loss = silos.loss
     assert isinstance(loss, LinearLoss)
     choices = jnp.asarray([what, silos.intercept, silos.is_dense], jnp.int64)
-    numbers = silos.X, silos.y, silos.shrink, silos.norm, silos.offset, silos.scale
+    numbers = silos.X, silos.y, silos.shrink, silos.norm, silos.scale
     bounds = jnp.asarray(jnp.inf if clip is None else clip, jnp.float64), jnp.asarray(loss.threshold, jnp.float64)
     call = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(shape, x.dtype))
     return call(*numbers, silos.start, silos.size, jnp.asarray(i, jnp.int32), x, *bounds, choices)

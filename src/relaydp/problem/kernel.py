@@ -1,10 +1,11 @@
 """The fused gradient in machine code: one read of an agent's records, spread over XLA's own threads.
 
-    z_j      = shrink_j (X_j'w - offset'w) + intercept,   w = scale x
-    p_j      = s_j min(1, c / (norm_j |s_j|)),            s_j = dphi/dz(z_j, y_j)
-    gradient = (1/m) scale (sum_j p_j shrink_j X_j - offset sum_j p_j shrink_j), and (1/m) sum_j p_j for the intercept
+    z_j      = shrink_j X_j'w + intercept,             w = scale x
+    p_j      = s_j min(1, c / (norm_j |s_j|)),         s_j = dphi/dz(z_j, y_j)
+    gradient = (1/m) scale sum_j p_j shrink_j X_j,     and (1/m) sum_j p_j for the intercept
 
-Only bytes have an offset, and of a byte's size: to take it out of the sums costs two digits at the very worst.
+Every term is as short as its record's clipped gradient: nothing is added that something else would take off again, for
+one record's p_j may be 1e60 times another's, and what cancels takes the others' digits along.
 
 ROWS records at a time come from memory for z_j, up to BLOCK where they are short, and are still in cache for the sum.
 Rows make up parts; whichever thread is free takes the next part, and every part has a sum of its own. How rows fall
@@ -23,6 +24,7 @@ from relaydp.problem.machine import (
     DENSE,
     F32,
     F64,
+    FAR,
     HEAD,
     HELPERS,
     LABELS,
@@ -57,7 +59,7 @@ from relaydp.problem.machine import (
     work,
 )
 
-DIGEST = "c6414a472c63"  # of machine.py
+DIGEST = "4b5940b22c05"  # of machine.py
 ROWS = 8  # read together: x and the sum then pass through the nearest cache once for all of them
 BLOCK = 64  # rows whose slopes are computed together, which is what short rows spend their time on
 SHORT = 64  # features: so many rows of a block stay in the nearest cache
@@ -65,8 +67,7 @@ ALONE = 2**17  # values: fewer are not worth waking a thread for
 PART = 2**14  # values a part has at least; small, because a thread that wakes late should find some left
 PARTS = 16  # at most: their sums take time to add
 
-# After a job's head: scale * x, the intercept and offset'w; then for each part its sums, of p shrink X, of p, of
-# p shrink; and BLOCK scores.
+# After a job's head: scale * x, the intercept; then for each part its sums, of p shrink X and of p, and BLOCK scores.
 
 
 # ---------------------------------------------------------------- rows
@@ -93,8 +94,9 @@ def linear_slopes(z, y, j, rows, threshold):
 def clip_slopes(z, norm, j, rows, clip):
     for r in range(rows):
         length = norm[j + r] * abs(z[r])
-        clipped = z[r] * (clip / length) if length < math.inf else 0.0  # of what is no number: nothing
-        z[r] = z[r] if length <= clip else clipped
+        clipped = z[r] * (clip / length) if length < FAR else 0.0  # of what is no number: nothing
+        clipped = z[r] if length <= clip else clipped
+        z[r] = clipped if norm[j + r] > 0.0 else 0.0  # however steep a record of zeros is
 
 
 # Loops over features are functions of their own: inside a larger one LLVM does not vectorise them.
@@ -150,15 +152,15 @@ def add_all(X, j, p, r, total):
 @exact
 def sum_part(job, X, part):
     m, q = X.shape
-    mine = job + 8 * (HEAD + q + 2 + part * (q + 2 + BLOCK))
-    total, z = numbers(mine, q + 2), numbers(mine + 8 * (q + 2), BLOCK)
-    w = numbers(job + 8 * HEAD, q + 2)
+    mine = job + 8 * (HEAD + q + 1 + part * (q + 1 + BLOCK))
+    total, z = numbers(mine, q + 1), numbers(mine + 8 * (q + 1), BLOCK)
+    w = numbers(job + 8 * HEAD, q + 1)
     y, norm, shrink = numbers(get(job, LABELS), m), numbers(get(job, NORM), m), numbers(get(job, SHRINK), m)
     clip, threshold = numbers(get(job, CLIP), m)[0], numbers(get(job, THRESHOLD), m)[0]
-    dense, loss, intercept, shift = get(job, DENSE) != 0, get(job, LOSS), w[q], w[q + 1]
+    dense, loss, intercept = get(job, DENSE) != 0, get(job, LOSS), w[q]
     for k in range(q):
         total[k] = 0.0
-    level = shrunk = 0.0
+    level = 0.0
     j = part * get(job, SHARE)
     last = min(m, j + get(job, SHARE))
     block = BLOCK if q <= SHORT else ROWS
@@ -170,7 +172,7 @@ def sum_part(job, X, part):
         for r in range(whole, rows):
             score(X, j + r, w, z, r)
         for r in range(rows):
-            z[r] = (z[r] if dense else shrink[j + r] * (z[r] - shift)) + intercept
+            z[r] = (z[r] if dense else shrink[j + r] * z[r]) + intercept
         if loss == LOGISTIC:
             logistic_slopes(z, y, j, rows)
         else:
@@ -180,13 +182,12 @@ def sum_part(job, X, part):
         for r in range(rows):
             level += z[r]
             z[r] = z[r] if dense else shrink[j + r] * z[r]
-            shrunk += z[r]
         for r in range(0, whole, ROWS):
             add_all(X, j + r, z, r, total)
         for r in range(whole, rows):
             add(X, j + r, z, r, total)
         j += rows
-    total[q], total[q + 1] = level, shrunk
+    total[q] = level
 
 
 # ---------------------------------------------------------------- jobs
@@ -217,28 +218,27 @@ def handle(frame):
     """XLA calls this; x and the result are one vector."""
     if is_question(frame):
         return 0
-    m, q, choices = size_of(frame), shape(frame, 0, 1), argument(frame, 12)
+    m, q, choices = size_of(frame), shape(frame, 0, 1), argument(frame, 11)
     intercept, dense = get(choices, 1), get(choices, 2)
-    asked = numbers(argument(frame, 9), q + intercept)
-    offset, scale = numbers(argument(frame, 4), q), numbers(argument(frame, 5), q)
+    asked = numbers(argument(frame, 8), q + intercept)
+    scale = numbers(argument(frame, 4), q)
 
     parts = 1 if m * q < ALONE else max(1, min(PARTS, m * q // PART, m // (2 * ROWS)))
     share = -(-m // (parts * ROWS)) * ROWS  # whole blocks of rows
     parts = -(-m // share)
-    stride = q + 2 + BLOCK
-    job = make_job(frame, parts, share, q + 2 + parts * stride)
-    w, sums = numbers(job + 8 * HEAD, q + 2), numbers(job + 8 * (HEAD + q + 2), parts * stride)
-    w[q], w[q + 1] = asked[q] if intercept else 0.0, 0.0
+    stride = q + 1 + BLOCK
+    job = make_job(frame, parts, share, q + 1 + parts * stride)
+    w, sums = numbers(job + 8 * HEAD, q + 1), numbers(job + 8 * (HEAD + q + 1), parts * stride)
+    w[q] = asked[q] if intercept else 0.0
     for k in range(q):
         w[k] = asked[k] if dense else scale[k] * asked[k]
-        w[q + 1] += 0.0 if dense else offset[k] * w[k]
     share_out(frame, job, get(helpers(), SINGLE + dtype_of(frame)))
 
     for part in range(1, parts):
-        add_part(sums, part * stride, q + 2)
+        add_part(sums, part * stride, q + 1)
     result = numbers(result_of(frame), q + intercept)
     for k in range(q):
-        result[k] = sums[k] / m if dense else (sums[k] - offset[k] * sums[q + 1]) * scale[k] / m
+        result[k] = sums[k] / m if dense else sums[k] * scale[k] / m
     if intercept:
         result[q] = sums[q] / m
     return leave(job)

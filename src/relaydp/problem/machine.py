@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 # s_j: -y / (1 + exp(yz)), or z - y cut off at the threshold (inf: least squares); or, for a value alone, whether z and
 # y have one sign
 LOGISTIC, LINEAR, RIGHT = 0, 1, 2
+FAR = 1e200  # `privacy.mechanism.FAR`: longer gradients are clipped to nothing
 
 # A job: counters that threads share, and the records in question. A kernel's own words come after HEAD.
 NEXT, DONE, USERS, COUNT, SHARE, WIDTH, SIZE = range(7)
@@ -218,8 +219,8 @@ def bytes_of(frame, number):
     return 1 if dtype == U8 else 4 if dtype == F32 else 8
 
 
-# A kernel is called with X, y, shrink, norm, offset, scale, start, size, i, x, clip, threshold, and three whole
-# numbers: the loss, whether there is an intercept, whether X is dense.
+# A kernel is called with X, y, shrink, norm, scale, start, size, i, x, clip, threshold, and three whole numbers: the
+# loss, whether there is an intercept, whether X is dense.
 
 
 @exact
@@ -230,12 +231,12 @@ def dtype_of(frame):
 @exact
 def of_agent(frame, number):
     """The element of this argument that belongs to the agent in question."""
-    return entry(frame, number, carray(at(argument(frame, 8), int32), (1,))[0])
+    return entry(frame, number, carray(at(argument(frame, 7), int32), (1,))[0])
 
 
 @exact
 def size_of(frame):
-    return of_agent(frame, 7)
+    return of_agent(frame, 6)
 
 
 @exact
@@ -247,7 +248,7 @@ def result_of(frame):
 @exact
 def make_job(frame, parts, share, room):
     """A job in so many parts, each but the last of `share` rows, with room for so many words after its head."""
-    start, q, choices = of_agent(frame, 6), shape(frame, 0, 1), argument(frame, 12)
+    start, q, choices = of_agent(frame, 5), shape(frame, 0, 1), argument(frame, 11)
     job = malloc(8 * (HEAD + room))
     put(job, NEXT, 0)
     put(job, DONE, 0)
@@ -262,8 +263,8 @@ def make_job(frame, parts, share, room):
     put(job, NORM, argument(frame, 3) + 8 * start)
     put(job, DENSE, get(choices, 2))
     put(job, LOSS, get(choices, 0))
-    put(job, THRESHOLD, argument(frame, 11))
-    put(job, CLIP, argument(frame, 10))
+    put(job, THRESHOLD, argument(frame, 10))
+    put(job, CLIP, argument(frame, 9))
     return job
 
 

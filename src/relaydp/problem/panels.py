@@ -10,8 +10,8 @@ Both keep in registers what they add to, or multiply with: the inner loop of a m
 not find it by itself, so these two are written in its language. Panels that fit into the second cache together share
 a tile. Parts are such groups of panels times rows, and sums are added in an order that depends on sizes alone.
 
-A tile has one column more, of ones: w's last row is -offset'w, so that (1) takes the offset off, and that of (2)'s
-total is the sum of p shrink, with which the offset is taken off there.
+What is skipped would add 0, unless a point is not finite: its scores are then no numbers for every record, so that what
+one record adds never depends on those beside it. How long it takes does: this is for batches, which are simulations.
 
 Only `fused` imports this, when a batch first needs it, and `values`, for losses. `machine` has what it is made with.
 """
@@ -31,6 +31,7 @@ from relaydp.problem.machine import (
     DENSE,
     F32,
     F64,
+    FAR,
     HEAD,
     HELPERS,
     LABELS,
@@ -69,7 +70,7 @@ from relaydp.problem.machine import (
     work,
 )
 
-DIGEST = "c6414a472c63"  # of machine.py
+DIGEST = "4b5940b22c05"  # of machine.py
 LANES = 16  # points side by side: two of AVX-512's registers, four of AVX's
 ROWS = 6  # records at a time: their scores of a panel stay in registers
 NEAR = 2**20  # bytes of the second cache
@@ -154,14 +155,12 @@ def add_panel(typingctx, count, places, tile, q, p, across, total):
 def fill(X, j, rows, tile):
     q = X.shape[1]
     for r in range(ROWS):
-        row = r * (q + 1)
         if r < rows:
             for k in range(q):
-                tile[row + k] = X[j + r, k]
-            tile[row + q] = 1.0
+                tile[r * q + k] = X[j + r, k]
         else:
-            for k in range(q + 1):
-                tile[row + k] = 0.0
+            for k in range(q):
+                tile[r * q + k] = 0.0
 
 
 @exact
@@ -175,7 +174,7 @@ ALL_EIGHT = 0x0101010101010101
 
 @exact
 def find(X, j, rows, flags, flags_at, places):
-    """List the features that are not 0 in all these rows, and the column of ones; how many there are."""
+    """List the features that are not 0 in all these rows; how many there are."""
     for k in range(flags.size):
         flags[k] = 0
     for r in range(rows):
@@ -191,8 +190,7 @@ def find(X, j, rows, flags, flags_at, places):
             for k in range(8):
                 places[count] = 8 * eight + k
                 count += flags[8 * eight + k]
-    places[count] = X.shape[1]
-    return count + 1
+    return count
 
 
 @exact
@@ -203,14 +201,11 @@ def fill_and_find(X, j, tile, places):
     for k in range(q):
         some = False
         for r in range(ROWS):
-            tile[r * (q + 1) + k] = X[j + r, k]
+            tile[r * q + k] = X[j + r, k]
             some |= X[j + r, k] != 0
         places[count] = k
         count += 1 if some else 0
-    for r in range(ROWS):
-        tile[r * (q + 1) + q] = 1.0
-    places[count] = q
-    return count + 1
+    return count
 
 
 # ---------------------------------------------------------------- rows
@@ -237,8 +232,9 @@ def linear_row(z, width, y, shrink, bias, threshold):
 def clip_row(z, width, norm, clip):
     for n in range(width):
         length = norm * abs(z[n])
-        clipped = z[n] * (clip / length) if length < math.inf else 0.0  # of what is no number: nothing
-        z[n] = z[n] if length <= clip else clipped
+        clipped = z[n] * (clip / length) if length < FAR else 0.0  # of what is no number: nothing
+        clipped = z[n] if length <= clip else clipped
+        z[n] = clipped if norm > 0.0 else 0.0  # however steep a record of zeros is
 
 
 @exact
@@ -259,7 +255,7 @@ def shrink_row(z, width, shrink):
 @exact
 def part_size(q, group):
     """Numbers: level, totals, tile, z, places (half a number each), flags (an eighth)."""
-    return group * LANES * (1 + q + 1 + ROWS) + ROWS * (q + 1) + (q + 16) // 2 + (q + 7) // 8
+    return group * LANES * (1 + q + ROWS) + ROWS * q + (q + 16) // 2 + (q + 7) // 8
 
 
 @exact
@@ -268,8 +264,8 @@ def panels_of(job, q, part):
     group, panels = get(job, GROUP), get(job, MANY)
     first = part // get(job, STRIPES) * group
     bias_at = job + 8 * (START + first * LANES)
-    w_at = job + 8 * (START + panels * LANES + first * (q + 1) * LANES)
-    level_at = job + 8 * (START + panels * LANES * (2 + q) + part * part_size(q, group))
+    w_at = job + 8 * (START + panels * LANES + first * q * LANES)
+    level_at = job + 8 * (START + panels * LANES * (1 + q) + part * part_size(q, group))
     return min(group, panels - first), bias_at, w_at, level_at
 
 
@@ -284,19 +280,19 @@ def rows_of(job, m, part):
 def score_rows(X, j, rows, many, group, w_at, tile_at):
     """(1) for these rows and all panels; how many features count. After the tile lie its scores, places and flags."""
     q = X.shape[1]
-    z_at = tile_at + 8 * ROWS * (q + 1)
+    z_at = tile_at + 8 * ROWS * q
     places_at = z_at + 8 * ROWS * group * LANES
     flags_at = places_at + 8 * ((q + 16) // 2)
     places, flags = carray(at(places_at, int32), (q + 9,)), carray(at(flags_at, byte), ((q + 7) // 8 * 8,))
-    tile = numbers(tile_at, ROWS * (q + 1))
+    tile = numbers(tile_at, ROWS * q)
     if rows == ROWS and q <= SHORT:
         count = fill_and_find(X, j, tile, places)
     else:
         fill(X, j, rows, tile)
         count = find(X, j, rows, flags, flags_at, places)
     for p in range(many):
-        w = w_at + 8 * p * (q + 1) * LANES
-        score_panel(count, places_at, tile_at, q + 1, w, z_at + 8 * p * LANES, group)
+        w = w_at + 8 * p * q * LANES
+        score_panel(count, places_at, tile_at, q, w, z_at + 8 * p * LANES, group)
     return count, z_at, places_at
 
 
@@ -306,9 +302,9 @@ def sum_part(job, X, part):
     group = get(job, GROUP)
     many, bias_at, w_at, level_at = panels_of(job, q, part)
     total_at = level_at + 8 * group * LANES
-    tile_at = total_at + 8 * group * LANES * (q + 1)
+    tile_at = total_at + 8 * group * LANES * q
     width = many * LANES
-    sums, bias, level = numbers(level_at, group * LANES * (2 + q)), numbers(bias_at, width), numbers(level_at, width)
+    sums, bias, level = numbers(level_at, group * LANES * (1 + q)), numbers(bias_at, width), numbers(level_at, width)
     y, norm, shrink = numbers(get(job, LABELS), m), numbers(get(job, NORM), m), numbers(get(job, SHRINK), m)
     clip, threshold = numbers(get(job, CLIP), m)[0], numbers(get(job, THRESHOLD), m)[0]
     dense, loss, intercept = get(job, DENSE) != 0, get(job, LOSS), get(job, INTERCEPT) != 0
@@ -330,13 +326,13 @@ def sum_part(job, X, part):
                 clip_row(z, width, norm[j + r], clip)
             if intercept:
                 add_row(z, width, level)
-            if shorter != 1.0:
+            if not dense:
                 shrink_row(z, width, shorter)
         for k in range(rows * group * LANES, ROWS * group * LANES):  # rows that are not there
             scores[k] = 0.0
         for p in range(many):
-            total = total_at + 8 * p * (q + 1) * LANES
-            add_panel(count, places_at, tile_at, q + 1, z_at + 8 * p * LANES, group, total)
+            total = total_at + 8 * p * q * LANES
+            add_panel(count, places_at, tile_at, q, z_at + 8 * p * LANES, group, total)
         j += rows
 
 
@@ -359,16 +355,15 @@ HELP = {"uint8": (U8, help_byte), "float32": (F32, help_single), "float64": (F64
 
 
 @exact
-def lay_in(w, bias, asked, first, many, q, dim, intercept, dense, offset, scale):
-    """Points first, first + 1, ..., one a row of `asked`, into a panel w, with -offset'w as its last row."""
+def lay_in(w, bias, asked, first, many, q, dim, intercept, dense, scale):
+    """Points first, first + 1, ..., one a row of `asked`, into a panel w."""
     for n in range(LANES):
         bias[n] = asked[(first + n) * dim + q] if intercept and n < many else 0.0
-        w[q * LANES + n] = 0.0
     for k in range(q):
-        by, off = (1.0, 0.0) if dense else (scale[k], offset[k])
+        by = 1.0 if dense else scale[k]
         for n in range(many):
             w[k * LANES + n] = asked[(first + n) * dim + k] * by
-            w[q * LANES + n] -= off * w[k * LANES + n]
+            bias[n] += 0.0 * w[k * LANES + n]  # NaN where that is not finite
         for n in range(many, LANES):
             w[k * LANES + n] = 0.0
 
@@ -380,12 +375,12 @@ def add_part(into, more, length):
 
 
 @exact
-def lay_out(result, total, level, first, many, q, dim, intercept, dense, offset, scale, m):
+def lay_out(result, total, level, first, many, q, dim, intercept, dense, scale, m):
     """A panel of sums into rows of the result."""
     for k in range(q):
-        by, off = (1.0, 0.0) if dense else (scale[k], offset[k])
+        by = 1.0 if dense else scale[k]
         for n in range(many):
-            result[(first + n) * dim + k] = (total[k * LANES + n] - off * total[q * LANES + n]) * by / m
+            result[(first + n) * dim + k] = total[k * LANES + n] * by / m
     if intercept:
         for n in range(many):
             result[(first + n) * dim + q] = level[n] / m
@@ -394,10 +389,10 @@ def lay_out(result, total, level, first, many, q, dim, intercept, dense, offset,
 @exact
 def begin(frame):
     """A job with the points of x, one a row, laid into panels."""
-    m, q, choices = size_of(frame), shape(frame, 0, 1), argument(frame, 12)
-    runs, dim = shape(frame, 9, 0), shape(frame, 9, 1)
+    m, q, choices = size_of(frame), shape(frame, 0, 1), argument(frame, 11)
+    runs, dim = shape(frame, 8, 0), shape(frame, 8, 1)
     intercept, dense = get(choices, 1), get(choices, 2)
-    offset, scale = numbers(argument(frame, 4), q), numbers(argument(frame, 5), q)
+    scale = numbers(argument(frame, 4), q)
 
     panels = -(-runs // LANES)
     group = max(1, min(panels, NEAR // (16 * q * LANES)))
@@ -405,18 +400,18 @@ def begin(frame):
     stripes = max(1, min(-(-PARTS // groups), m // LEAST))
     share = -(-m // (stripes * ROWS)) * ROWS  # whole tiles
     stripes = -(-m // share)
-    room = START - HEAD + panels * LANES * (2 + q) + groups * stripes * part_size(q, group)
+    room = START - HEAD + panels * LANES * (1 + q) + groups * stripes * part_size(q, group)
     job = make_job(frame, groups * stripes, share, room)
     put(job, STRIPES, stripes)
     put(job, GROUP, group)
     put(job, MANY, panels)
     put(job, INTERCEPT, intercept)
-    asked = numbers(argument(frame, 9), runs * dim)
+    asked = numbers(argument(frame, 8), runs * dim)
     for p in range(panels):
         bias = numbers(job + 8 * (START + p * LANES), LANES)
-        w = numbers(job + 8 * (START + (panels + p * (q + 1)) * LANES), (q + 1) * LANES)
+        w = numbers(job + 8 * (START + (panels + p * q) * LANES), q * LANES)
         here = min(LANES, runs - p * LANES)
-        lay_in(w, bias, asked, p * LANES, here, q, dim, intercept, dense, offset, scale)
+        lay_in(w, bias, asked, p * LANES, here, q, dim, intercept, dense, scale)
     return job
 
 
@@ -435,22 +430,22 @@ def handle(frame):
     """XLA calls this; x has one point a row, the result one gradient."""
     if is_question(frame):
         return 0
-    m, q, choices = size_of(frame), shape(frame, 0, 1), argument(frame, 12)
-    runs, dim = shape(frame, 9, 0), shape(frame, 9, 1)
+    m, q, choices = size_of(frame), shape(frame, 0, 1), argument(frame, 11)
+    runs, dim = shape(frame, 8, 0), shape(frame, 8, 1)
     intercept, dense = get(choices, 1), get(choices, 2)
-    offset, scale = numbers(argument(frame, 4), q), numbers(argument(frame, 5), q)
+    scale = numbers(argument(frame, 4), q)
     result = numbers(result_of(frame), runs * dim)
     job = begin(frame)
     share_out(frame, job, get(helpers(), PANELS + dtype_of(frame)))
 
     group, stripes = get(job, GROUP), get(job, STRIPES)
-    add_stripes(job, q, group * LANES * (2 + q))
+    add_stripes(job, q, group * LANES * (1 + q))
     for p in range(get(job, MANY)):
         _, _, _, first = panels_of(job, q, p // group * stripes)
         level = numbers(first + 8 * (p % group) * LANES, LANES)
-        total = numbers(first + 8 * (group + p % group * (q + 1)) * LANES, (q + 1) * LANES)
+        total = numbers(first + 8 * (group + p % group * q) * LANES, q * LANES)
         here = min(LANES, runs - p * LANES)
-        lay_out(result, total, level, p * LANES, here, q, dim, intercept, dense, offset, scale, m)
+        lay_out(result, total, level, p * LANES, here, q, dim, intercept, dense, scale, m)
     return leave(job)
 
 

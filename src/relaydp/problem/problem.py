@@ -98,6 +98,7 @@ class Problem:
     label_bound: float | None
     classes: np.ndarray | None
     spec: dict[str, Any]
+    kernels: bool = True  # whether to compile fused passes: seconds, once, that a few short runs do not repay
 
     # -- sizes
 
@@ -135,7 +136,7 @@ class Problem:
 
     @cached_property
     def silos(self) -> Silos:
-        """Every agent's records as one pytree of arrays, in the smallest dtype that holds them to the last bit."""
+        """Every agent's records as one pytree of arrays, in the dtype that their type and ranges call for."""
         order, sizes, _ = self.split
         return self._lay_out(self._scaled, self.encode_labels(self.data.y), order, sizes)
 
@@ -150,21 +151,17 @@ class Problem:
             return jnp.asarray(np.concatenate([ordered, blank]) if padding else ordered)
 
         norm = np.sqrt(scaled.norm**2 + 1.0) if self.intercept else scaled.norm
-        stored = _compact(scaled.X)
-        bare = not scaled.offset.any() and (scaled.scale == 1.0).all() and (scaled.shrink == 1.0).all()
         return Silos(
-            X=column(stored),
+            X=column(scaled.X),
             y=column(labels),
             shrink=column(scaled.shrink),
             norm=column(norm),
-            offset=jnp.asarray(scaled.offset),
             scale=jnp.asarray(scaled.scale),
             start=jnp.asarray(start, jnp.int32),
             size=jnp.asarray(sizes, jnp.int32),
             loss=self.loss,
             rows=rows,
             intercept=self.intercept,
-            is_dense=bool(bare and stored.dtype == np.float64),
         )
 
     @cached_property
@@ -176,11 +173,11 @@ class Problem:
 
     @property
     def _suits_an_accelerator(self) -> bool:
-        """Whether compact records are all on one scale from 0, as pixels are, and may be kept both ways round."""
-        silos, offset, scale = self.silos, self._scaled.offset, self._scaled.scale
+        """Whether compact records are all on one scale, as pixels are, and may be kept both ways round."""
+        silos, scale = self.silos, self._scaled.scale
         suits = silos.loss.name in fused.SLOPES and silos.X.dtype.itemsize < 8
         fits = self.agents * silos.rows <= 2 * silos.X.shape[0] and silos.X.size * 8 <= DENSE_BYTES
-        return suits and fits and not offset.any() and bool((scale == scale[0]).all())
+        return suits and fits and bool((scale == scale[0]).all())
 
     @cached_property
     def _turned_silos(self) -> Silos | None:
@@ -216,11 +213,12 @@ class Problem:
         """
         sizes = self.split.sizes if sizes is None else sizes
         numbers = int(sizes.sum()) * self.data.features
-        if batched and fused.pays_at_many(shared, numbers, self.data.features) and fused.serves(self.silos, shared):
+        at_many = batched and self.kernels and fused.pays_at_many(shared, numbers, self.data.features)
+        if at_many and fused.serves(self.silos, shared):
             silos = replace(self.silos, by_passes=True)
         elif batched:
             silos = (self._byte_silos if shared >= digits.RUNS and not rounds else None) or self.working_silos
-        elif (not rounds or fused.pays(numbers)) and fused.serves(self.silos):
+        elif self.kernels and (not rounds or fused.pays(numbers)) and fused.serves(self.silos):
             silos = replace(self.silos, by_passes=True)
         else:
             silos = (None if rounds else self._turned_silos) or self.working_silos
@@ -248,7 +246,8 @@ class Problem:
             bound = math.sqrt(self.data.features)  # every feature lies in [0, 1]
         else:
             return None
-        return math.hypot(bound, 1.0) if self.intercept else bound
+        # not hypot, whose last digit is the library's own: what is agreed on is the same number on every machine
+        return math.sqrt(bound * bound + 1.0) if self.intercept else bound
 
     def gradient_bound(self) -> float | None:
         """c: what a record's gradient is clipped to; `clip=` if given, else the most that the bounds allow."""
@@ -322,13 +321,18 @@ class Problem:
             if self.smoothness is None:
                 raise InputError("a custom loss needs smoothness= (the largest curvature of one record's loss).")
             return np.full(self.agents, self.smoothness + self.l2)
-        return self.loss.curvature * _largest_curvatures(self.working_silos) + self.l2
+        return self.with_ridge(_largest_curvatures(self.working_silos))
+
+    def with_ridge(self, largest: np.ndarray) -> np.ndarray:
+        """L_i of bounds on lambda_max(A_i'A_i / m_i); from above, as they are: the sum is rounded, too."""
+        assert not isinstance(self.loss, CustomLoss)
+        return (self.loss.curvature * largest + self.l2) * (1.0 + 2.0 * np.finfo(np.float64).eps)
 
     # -- values
 
     def objectives(self, xs: Any) -> np.ndarray:
         """F at each row of xs (points, dim)."""
-        passes = fused.measures(self.silos, len(xs), self.data.X.size)
+        passes = self.kernels and fused.measures(self.silos, len(xs), self.data.X.size)
         silos = replace(self.silos, by_passes=True) if passes else self.working_silos
         return np.asarray(_objectives(self.terms, silos, jnp.asarray(xs, jnp.float64)))
 
@@ -340,7 +344,7 @@ class Problem:
 
     def _features(self, data: Records) -> np.ndarray:
         scaled = scale_records(data.X, self.ranges, self.record_norm)
-        return (scaled.X.astype(np.float64) - scaled.offset) * scaled.scale * scaled.shrink[:, None]
+        return scaled.X.astype(np.float64) * scaled.scale * scaled.shrink[:, None]
 
     @property
     def held_out(self) -> Records:
@@ -383,7 +387,8 @@ class Problem:
         """Share of held-out labels predicted right, for each row of xs (points, dim)."""
         assert not isinstance(self.loss, CustomLoss)
         numbers = self.held_out.X.size
-        if fused.pays_at_many(len(xs), numbers, self.dim) and fused.measures(self._held_out_silos, len(xs), numbers):
+        pays = self.kernels and fused.pays_at_many(len(xs), numbers, self.dim)
+        if pays and fused.measures(self._held_out_silos, len(xs), numbers):
             filled = np.concatenate([xs, np.zeros((-len(xs) % 16, self.dim))])  # so that few sizes compile
             return np.asarray(_shares_right(self._held_out_silos, filled))[: len(xs)]
         A, y = self._held_out
@@ -425,17 +430,6 @@ class Problem:
         )
 
 
-def _compact(X: np.ndarray) -> np.ndarray:
-    """The same numbers in fewer bytes, where they are the same."""
-    if X.dtype == np.float64:
-        for dtype in (np.uint8, np.float32):
-            with np.errstate(invalid="ignore", over="ignore"):
-                # one record shows most misfits before all are converted
-                if all((part.astype(dtype) == part).all() for part in (X[:1], X)):
-                    return X.astype(dtype)
-    return X
-
-
 def _features_by_agent(silos: Silos) -> Iterator[np.ndarray]:
     """Each agent's features, the intercept's column of ones included."""
     for start, size in zip(np.asarray(silos.start).tolist(), np.asarray(silos.size).tolist(), strict=True):
@@ -447,15 +441,34 @@ def _features_by_agent(silos: Silos) -> Iterator[np.ndarray]:
 MANY_AGENTS, LARGE_SIDE = 2000, 4096  # past these, L_i from the longest record's norm: an upper bound, and one pass
 
 
-def _largest_curvatures(silos: Silos) -> np.ndarray:
-    """lambda_max(A_i'A_i / m_i) for every agent, the intercept's column of ones included."""
+def _rounding(terms: int) -> float:
+    """What rounding may take from a sum of `terms` squares or products, relative to the sum of their sizes.
+
+    With the unit u = eps/2 a sum of k rounded products is off by k u / (1 - k u) at most, in whatever order a processor
+    adds it up; a dozen u more for scaling the features, roots and the last division. Less than k eps while k < 1/eps.
+    """
+    return (terms + 12) * float(np.finfo(np.float64).eps)
+
+
+def longest_curvatures(silos: Silos) -> np.ndarray:
+    """The square of each agent's longest record, rounded up: lambda_max(A_i'A_i / m_i) is no larger."""
     starts, sizes, norms = np.asarray(silos.start), np.asarray(silos.size), np.asarray(silos.norm)
-    bounds = np.maximum.reduceat(norms[: sizes.sum()] ** 2, starts)
-    if len(starts) > MANY_AGENTS:
+    return np.maximum.reduceat(norms[: sizes.sum()] ** 2, starts) * (1.0 + _rounding(silos.X.shape[1]))
+
+
+def _largest_curvatures(silos: Silos) -> np.ndarray:
+    """lambda_max(A_i'A_i / m_i) for every agent, the intercept's column of ones included; rounded up, never down.
+
+    Steps rest on L_i from above. The product's error has norm rounding(k) ||A||_F^2 at most, k the length of its sums
+    and ||A||_F^2 its trace; the eigenvalue's own is a small multiple of u, and side * eps by a wide margin.
+    """
+    bounds = longest_curvatures(silos)
+    if len(bounds) > MANY_AGENTS:
         return bounds
     for i, A in enumerate(_features_by_agent(silos)):
-        side = min(A.shape)
+        side, inner = min(A.shape), max(A.shape)
         if side <= LARGE_SIDE:
             gram = A @ A.T if side == A.shape[0] else A.T @ A
-            bounds[i] = eigh(gram, eigvals_only=True, subset_by_index=[side - 1, side - 1])[0] / len(A)
+            top = eigh(gram, eigvals_only=True, subset_by_index=[side - 1, side - 1])[0]
+            bounds[i] = (top * (1.0 + _rounding(side)) + _rounding(inner) * np.trace(gram)) / len(A)
     return bounds

@@ -3,14 +3,15 @@
 Agent i's rows are X[start_i : start_i + size_i]. A gradient slices `rows` = max_i size_i rows from start_i on and gives
 those past size_i the weight 0, so unequal agents share one compiled program and no padding reaches an answer.
 
-Records stay in the dtype they came in (uint8 pixels are bytes) and become features on use:
+Records are stored compactly where their declared type and ranges allow it (uint8 pixels are bytes; `bounds.storage`)
+and become features on use:
 
-    feature = (X - offset) * scale * shrink          offset, scale: from public ranges; shrink_j: to the record norm
+    feature = X * scale * shrink          scale: from public ranges; shrink_j: to the record norm
 
-or once, up front, by `dense()`, where the float64 copy fits in memory. A gradient is a fused pass over an agent's
-records where that pays (`fused`), also for a batch whose runs all ask the same agent; two sums along rows where an
-accelerator has them both ways round; and elsewhere two matrix products, for such batches of a GPU's integer units
-(`digits`).
+or once, up front, by `dense()`, where the float64 copy fits in memory; X in float64 are features. A gradient is a
+fused pass over an agent's records where that pays (`fused`), also for a batch whose runs all ask the same agent; two
+sums along rows where an accelerator has them both ways round; and elsewhere two matrix products, for such batches of a
+GPU's integer units (`digits`). Which of them is decided by types and sizes, never by values (docs/privacy.md).
 """
 
 from __future__ import annotations
@@ -46,29 +47,30 @@ class Silos:
     y: Array  # (records + padding,)
     shrink: Float[Array, " records"]  # per-record factor that brings its norm under the public bound
     norm: Float[Array, " records"]  # of the feature vector after all scaling, the intercept's 1 included
-    offset: Float[Array, " features"]
     scale: Float[Array, " features"]
     start: Int[Array, " agents"]
     size: Int[Array, " agents"]
     loss: Loss = field(metadata={"static": True})
     rows: int = field(metadata={"static": True})  # the largest agent's number of records
     intercept: bool = field(metadata={"static": True})
-    is_dense: bool = field(default=False, metadata={"static": True})
     by_passes: bool = field(default=False, metadata={"static": True})  # gradients are fused passes over the records
     gram: Gram | None = None  # for gradients that are not clipped
     turned: Array | None = None  # (agents, features, rows): every agent's slice of X, features first
     bytes: Bytes | None = None  # the same records for a batch of points and a GPU's integer units
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether X holds features."""
+        return self.X.dtype == jnp.float64
+
     def dense(self) -> Silos:
         """The same silos with features in float64: faster to use, eight times the bytes of pixels."""
-        if self.is_dense:
-            return self
-        return replace(self, X=self._features(self.X, self.shrink), is_dense=True)
+        return replace(self, X=self._features(self.X, self.shrink))
 
     def with_turned(self) -> Silos:
         """The same silos with their records twice, the second time features first, for `_reduced_gradient`.
 
-        Only for records without an offset and with one scale for all features, which `shrink` then includes.
+        Only for records with one scale for all features, which `shrink` then includes.
         """
         turned = jax.vmap(lambda start: jax.lax.dynamic_slice_in_dim(self.X, start, self.rows).T)(self.start)
         return replace(self, turned=turned, shrink=self.shrink * self.scale[0], scale=jnp.ones_like(self.scale))
@@ -81,7 +83,7 @@ class Silos:
     def _features(self, X: Array, shrink: Array) -> Array:
         if self.is_dense:
             return X
-        return (X.astype(self.scale.dtype) - self.offset[None, :]) * self.scale[None, :] * shrink[:, None]
+        return X.astype(self.scale.dtype) * self.scale[None, :] * shrink[:, None]
 
     def _slices(self, i: Int[Array, ""]) -> tuple[Array, Array, Array, Array, Array]:
         """Agent i's records as stored, labels, norms, shrinking, and weights: 1/m_i for its own rows, 0 for others."""
@@ -139,7 +141,7 @@ class Silos:
         z = z + x[q] if self.intercept else z
         slope = self.loss.slopes(z[:, None], y)[:, 0]
         if clip is not None:
-            weight = weight * clip_factor(norm * jnp.abs(slope), clip)
+            weight = clipped_weight(weight, norm, jnp.abs(slope), clip)
         pull = scaled(weight, slope)
         grad = jnp.sum(self.turned[i].astype(x.dtype) * (pull * shrink)[None, :], axis=1)
         return jnp.append(grad, jnp.sum(pull)) if self.intercept else grad
@@ -154,11 +156,14 @@ class Silos:
         z = shrink[None, :] * product(xs[:, :q], self.bytes.by_record[i])[:, : self.rows]
         z = z + xs[:, q:] if self.intercept else z
         slope = jax.vmap(lambda row: loss.slopes(row[:, None], y)[:, 0])(z)
-        weight = weight[None, :]
+        weight, most = weight[None, :], None
         if clip is not None:
-            weight = weight * clip_factor(norm[None, :] * jnp.abs(slope), clip)
+            weight = clipped_weight(weight, norm[None, :], jnp.abs(slope), clip)
+            # A record of bytes that is not 0 has a norm of 1 at least before it is scaled: no pull below is longer
+            # than c/m. Twice that is for rounding; and the same for all, so that nobody decides on others' digits.
+            most = 2.0 * clip / self.size[i].astype(slope.dtype)
         pull = scaled(weight, slope)
-        grad = product(pull * shrink[None, :], self.bytes.by_feature[i])[:, :q]
+        grad = product(pull * shrink[None, :], self.bytes.by_feature[i], most)[:, :q]
         return jnp.concatenate([grad, jnp.sum(pull, axis=1, keepdims=True)], axis=1) if self.intercept else grad
 
     def gradients(self, xs: Float[Array, "agents dim"], clip: Float[Array, ""] | None) -> Float[Array, "agents dim"]:
@@ -278,6 +283,14 @@ def _weighted_sum(weight: Array, losses: Array) -> Float[Array, ""]:
     return jnp.sum(jnp.where(weight > 0.0, weight * losses, 0.0))
 
 
+def clipped_weight(weight: Array, norm: Array, slope: Array, clip: Array) -> Array:
+    """Weights that clip gradients a_j s_j' with ||a_j|| = norm and ||s_j|| = slope.
+
+    0 for a record of zeros: its gradient is 0, but its slope as large as its label, and not for others' digits to bear.
+    """
+    return jnp.where(norm > 0.0, weight * clip_factor(norm * slope, clip), 0.0)
+
+
 def scores(loss: LinearLoss, intercept: bool, x: Array, A: Array) -> Float[Array, "records outputs"]:
     """z = a'W (+ intercept) for every row of A; x is W, row by row, the intercepts last."""
     W = x.reshape(-1, loss.outputs)
@@ -301,7 +314,7 @@ def _mean_gradient(
     slope = loss.slopes(scores(loss, intercept, x, A), y)
     if clip is not None:
         # ||a_j s_j'|| = ||a_j|| ||s_j||: the closed form for linear models
-        weight = weight * clip_factor(norm * jnp.sqrt(jnp.sum(slope * slope, axis=1)), clip)
+        weight = clipped_weight(weight, norm, jnp.sqrt(jnp.sum(slope * slope, axis=1)), clip)
     pull = scaled(weight[:, None], slope)
     grad = (pull.T @ A).T  # not A.T @ pull: on a CPU XLA reads A across for that, up to four times slower
     if intercept:

@@ -69,7 +69,7 @@ STYLES = ("-", "--", ":", "-.")
 
 
 def draw_comparison(path: Path, comparison: Any, title: str) -> None:
-    """Relative error, objective gap and accuracy of one traced run each, against PLF, messages and epsilon spent."""
+    """Relative error, objective gap and accuracy of one traced run each, against PLF, messages and epsilon planned."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -81,7 +81,7 @@ def draw_comparison(path: Path, comparison: Any, title: str) -> None:
     figure = Figure(figsize=(13, 10), layout="constrained", dpi=120)
     figure.suptitle(title, x=0.01, ha="left", color=INK)
     private = comparison.budget is not None
-    across = ("activations an agent (PLF)", "messages (link uses)", *(["epsilon spent"] if private else []))
+    across = ("activations an agent (PLF)", "messages (link uses)", *(["epsilon planned"] if private else []))
     down = ("relative error", "objective gap", "accuracy")
     grid = figure.add_gridspec(len(down), len(across))
     plots = [[_axes(figure, grid[r, c], "", x, y) for c, x in enumerate(across)] for r, y in enumerate(down)]
@@ -89,8 +89,8 @@ def draw_comparison(path: Path, comparison: Any, title: str) -> None:
         trace, look = result.trace, {"color": PALETTE[number % len(PALETTE)], "linewidth": 1.4}
         look["linestyle"] = STYLES[number // len(PALETTE) % len(STYLES)]
         at = [trace.activations, trace.messages]
-        if private:  # a run that no guarantee stands behind has no epsilon to be drawn against
-            spent = epsilon_spent(result)
+        if private:  # a mechanism without a proof has no epsilon to be drawn against
+            spent = epsilon_spent(result, planned=True)
             at.append(np.full(len(trace), np.nan) if spent is None else np.array(spent))
         for row, values in enumerate((trace.relative_error, gap(result, comparison.best_value), trace.accuracy)):
             for column, x in enumerate(at):

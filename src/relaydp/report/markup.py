@@ -84,7 +84,8 @@ def table_html(table: Table) -> str:
             tag = 'th scope="row"' if place == 0 else "td"
             kind = "number" if column.form else "words"
             # an epsilon that is not there is not unknown: nothing is promised
-            text = "none" if value is None and column.key == "epsilon" else escape(cell(value, column.form))
+            none = value is None and column.key in ("epsilon", "epsilon_planned")
+            text = "none" if none else escape(cell(value, column.form))
             cells.append(f'<{tag} class="{kind}" data-value="{raw}">{text}</{"th" if place == 0 else "td"}>')
         body.append(f"<tr>{''.join(cells)}</tr>")
     return (
@@ -128,6 +129,8 @@ def certificate_html(place: str, certificate: dict[str, Any], limits: Sequence[f
     threat, mechanism = certificate["threat_model"], certificate["mechanism"]
     stands = certificate["private"]
     seal = "A guarantee stands behind this run" if stands else "No guarantee stands behind this run"
+    if certificate["simulation"]:
+        seal = "Simulation: no promise"
     variant = f" ({mechanism['variant']})" if mechanism["variant"] else ""
     table = spending_table(certificate, limits)
     cut = ""
@@ -144,7 +147,7 @@ def certificate_html(place: str, certificate: dict[str, Any], limits: Sequence[f
     noise = [
         ("Mechanism", f"{mechanism['name'] or 'none'}{variant}"),
         ("Noise", mechanism["noise"]),
-        ("Its source", mechanism["source"] if mechanism["name"] else "none"),
+        ("Its source", mechanism["source"]),
         ("Account", certificate["account"] or "none"),
     ]
     return (
@@ -163,13 +166,18 @@ def _sentence(text: str) -> str:
 
 
 def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
-    shown = [row for row in rows if row["status"] != "refused"]
+    """The rows that ran. They are simulations; earlier versions kept what was planned as their epsilon."""
+    shown = [
+        {**row, "epsilon_planned": row.get("epsilon_planned", row.get("epsilon"))}
+        for row in rows
+        if row["status"] != "refused"
+    ]
     columns = [
         Column("algorithm", "Algorithm"),
         Column("excess", "Excess objective", ".2e"),
         Column("relative_error", "Relative error", ".2e"),
         Column("accuracy", "Accuracy", ".4f"),
-        Column("epsilon", "Epsilon", ".4g"),
+        Column("epsilon_planned", "Epsilon planned", ".4g"),
         Column("plf", "PLF", ",d"),
         Column("messages", "Messages", ",d"),
         Column("vectors", "Vectors", ",d"),
@@ -196,7 +204,7 @@ def attack_table(attack: SavedAttack) -> Table:
     columns = [
         Column("run", "Run"),
         Column("method", "Method"),
-        Column("epsilon", "Epsilon", "g"),
+        Column("epsilon", "Epsilon asked for", "g"),
         Column("recovered", "Gradients recovered", ",d"),
         Column("gradients", "of", ",d"),
         Column("median_error", "Relative error", ".1e"),

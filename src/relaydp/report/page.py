@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
 import re
 import tempfile
@@ -130,16 +131,12 @@ def _runs(parts: Parts, runs: list[Run]) -> None:
     told = []
     for run in runs:
         name = f"<h3>{escape(run.label)}</h3>" if several else ""
-        told.append(f'<article>{name}<p class="lead">{escape(story.tell_run(run))}</p>')
+        told.append(f'<article>{name}{_no_promise(run)}<p class="lead">{escape(story.tell_run(run))}</p>')
         told.append(markup.tiles_html(story.tiles(run)) + "</article>")
-    told.append(
-        markup.notes_html(
-            ["Accuracy, objective and relative error are measured without noise; no epsilon covers them."]
-        )
-    )
+    told.append(markup.notes_html(_covers(runs)))
     parts.sections.append(("run", "What was run", "".join(told)))
-    chart = series.convergence(runs)
-    parts.sections.append(("convergence", chart.title, parts.chart("chart-convergence", chart)))
+    if (chart := series.convergence(runs)) is not None:
+        parts.sections.append(("convergence", chart.title, parts.chart("chart-convergence", chart)))
     if (chart := series.accuracy_by_epsilon(runs)) is not None:
         parts.sections.append(("bought", chart.title, parts.chart("chart-bought", chart)))
     spent = [(run.label, k, chart) for k, run in enumerate(runs) if (chart := series.spending(run)) is not None]
@@ -157,6 +154,27 @@ def _runs(parts: Parts, runs: list[Run]) -> None:
         head = "h4" if several else "h3"
         certificates.append((run.label, markup.certificate_html(place, run.certificate, limits, head)))
     parts.sections.append(("certificate", "Certificate", _each(certificates)))
+
+
+def _no_promise(run: Run) -> str:
+    if not run.result.simulation:
+        return ""
+    return (
+        '<p class="warning" role="note"><b>Simulation: no promise.</b> The noise of this run comes from a seed. An '
+        "epsilon named here is what a private run of the same plan costs, and protects nobody.</p>"
+    )
+
+
+def _covers(runs: list[Run]) -> list[str]:
+    """Which numbers of the page no epsilon covers, and what follows from that."""
+    if any(run.trace is not None for run in runs):
+        text = "Accuracy, objective, relative error and their plots are measured without noise; no epsilon covers them."
+        if any(run.result.private for run in runs):
+            text += " Keep this page where the records are: relaydp report --public makes one without them."
+        return [text]
+    if all(run.result.private for run in runs):
+        return ["All on this page is covered by the promise, or was known without the records."]
+    return []
 
 
 def _path_title(runs: list[Run]) -> str:
@@ -220,7 +238,11 @@ def _attacks(parts: Parts, sources: Sources) -> None:
 def _again(parts: Parts, sources: Sources) -> None:
     items = []
     for run in sources.runs:
-        html = f"<pre><code>relaydp rerun {escape(run.label)}</code></pre>{markup.facts_html(_settings(run))}"
+        again, note = f"relaydp rerun {run.label}", []
+        if run.result.private:
+            again += " --seed 0"
+            note = ["A private run cannot be repeated: its noise was kept nowhere. This simulates its plan."]
+        html = f"<pre><code>{escape(again)}</code></pre>{markup.notes_html(note)}{markup.facts_html(_settings(run))}"
         items.append((run.label, html))
     for label, found in sources.comparisons:
         about = {**found.about, "seeds": ", ".join(map(str, found.about["seeds"]))}
@@ -253,8 +275,8 @@ def _settings(run: Run) -> list[tuple[str, str]]:
         ),
         ("activations", f"{result.activations:,}{'' if asked['activations'] else ', chosen from public facts'}"),
         ("steps", asked["steps"] if isinstance(asked["steps"], str) else json.dumps(asked["steps"])[:200]),
-        ("seed", str(asked["seed"])),
-        ("seconds", f"{result.seconds:.2f}"),
+        *([("seed", str(asked["seed"]))] if "seed" in asked else []),
+        *([("seconds", f"{result.seconds:.2f}")] if math.isfinite(result.seconds) else []),
         ("versions", markup.versions_text(result.versions)),
     ]
     return facts

@@ -111,6 +111,7 @@ PLF, MESSAGES, EPSILON = (
     Axis("messages", "messages (link uses)"),
     Axis("epsilon", "epsilon spent"),
 )
+PLANNED = Axis("epsilon", "epsilon planned")  # of simulations, which spend nothing
 
 
 def _history(trace: Trace, best: float | None, spent: Sequence[float] | None) -> dict[str, Values]:
@@ -134,12 +135,16 @@ def _having(axes: Sequence[Axis], series: Sequence[Series]) -> list[Axis]:
     return [axis for axis in axes if any(axis.key in one.columns for one in series)]
 
 
-def convergence(runs: Sequence[Run]) -> Chart:
-    """How the runs came near the best model."""
+def convergence(runs: Sequence[Run]) -> Chart | None:
+    """How the runs came near the best model; None where none was measured on its way."""
     series = []
     for run in runs:
+        if run.trace is None:
+            continue
         best = None if run.result.reference is None else run.result.reference.value
         series.append(Series(run.label, _history(run.trace, best, run.spent)))
+    if not series:
+        return None
     y = _having((GAP, ERROR, ACCURACY), series)
     if GAP not in y:  # without a reference there is no gap: the objective itself
         y = [OBJECTIVE, *y]
@@ -165,6 +170,8 @@ def accuracy_by_epsilon(runs: Sequence[Run]) -> Chart | None:
     measure = ACCURACY if classifies else GAP if all(value is not None for value in best.values()) else OBJECTIVE
     series, rules, notes = [], [], []
     for run in runs:
+        if run.trace is None:
+            continue
         if run.spent is not None:
             columns = _history(run.trace, best[run.label], run.spent)
             if measure.key in columns:
@@ -290,10 +297,10 @@ def comparison_curves(label: str, found: SavedComparison) -> Chart | None:
         "comparison",
         f"How the algorithms got there ({label})",
         "One run of each, with the first seed.",
-        _having((PLF, MESSAGES, EPSILON), series),
+        _having((PLF, MESSAGES, PLANNED), series),
         _having((GAP, ERROR, ACCURACY), series),
         series,
-        notes=[f"No epsilon stands behind: {', '.join(left)}."] if left and private else [],
+        notes=[f"No epsilon could be planned for: {', '.join(left)}."] if left and private else [],
     )
 
 

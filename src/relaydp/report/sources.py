@@ -12,7 +12,8 @@ from relaydp.auditing.campaign import SavedAttack, load_attack
 from relaydp.engine.saved import SavedComparison, load_comparison
 from relaydp.engine.spending import Spending as Spending
 from relaydp.engine.spending import agents_spending, epsilon_spent
-from relaydp.errors import InputError
+from relaydp.errors import InputError, PrivacyError
+from relaydp.folders import PUBLISH, find_saved
 from relaydp.result import Result, Trace, load_result
 
 # The file that tells what a folder is, and which command writes such a one.
@@ -28,7 +29,7 @@ class Run(NamedTuple):
 
     label: str
     result: Result
-    trace: Trace
+    trace: Trace | None  # None of a publish/ alone, which holds no measurement
     spent: list[float] | None  # epsilon at the trace's points; None where no guarantee stands behind the run
     spending: list[Spending] | None  # by agent; None where no guarantee stands behind the run
     certificate: dict[str, Any]
@@ -41,25 +42,40 @@ class Sources:
     attacks: list[tuple[str, SavedAttack]] = field(default_factory=list)
 
     @property
+    def measured(self) -> bool:
+        """Whether anything in it was measured on records without noise."""
+        return bool(self.comparisons or self.attacks) or any(run.trace is not None for run in self.runs)
+
+    @property
     def shows_records(self) -> bool:
         return any(attack.images for _, attack in self.attacks)
 
 
-def read_sources(folders: Sequence[Path]) -> Sources:
-    """Read every folder; each gets its name for a label, numbered where two are called alike."""
+def read_sources(folders: Sequence[Path], public: bool = False) -> Sources:
+    """Read every folder; each gets its name for a label, numbered where two are called alike.
+
+    public   read of private runs what may leave the house, and refuse everything else
+    """
     found, used = Sources(), set()
     for folder in folders:
-        label, k = folder.resolve().name, 2
+        place = folder.resolve()
+        name = place.parent.name if place.name == PUBLISH else place.name
+        label, k = name, 2
         while label in used:
-            label, k = f"{folder.resolve().name} ({k})", k + 1
+            label, k = f"{name} ({k})", k + 1
         used.add(label)
         kind = _kind(folder)
+        if public and kind != "summary.json":
+            raise PrivacyError(
+                f"{folder} was made by `{MARKS[kind]}`, all of which is measured on records without noise; a public "
+                "page needs private runs. Leave it out, or leave --public out."
+            )
         if kind == "comparison.json":
             found.comparisons.append((label, load_comparison(folder)))
         elif kind == "attack.json":
             found.attacks.append((label, load_attack(folder)))
         else:
-            found.runs.append(_run(label, folder))
+            found.runs.append(_run(label, _public_half(folder) if public else folder))
     return found
 
 
@@ -70,27 +86,44 @@ def _kind(folder: Path) -> str:
     if not folder.is_dir():
         raise InputError(f"{folder} is a file; needed the folder that one of {writers} wrote.")
     for mark in MARKS:
-        if (folder / mark).is_file():
+        if find_saved(folder, mark) is not None:
             return mark
     raise InputError(
         f"{folder} holds none of {', '.join(MARKS)}; needed a folder written by one of {writers}. Give that one."
     )
 
 
+def _public_half(folder: Path) -> Path:
+    """Where what may leave the house is; refuses a run without a promise."""
+    result = load_result(folder)
+    if not result.private:
+        raise PrivacyError(
+            f"{folder} is no private run ({result.guarantee.partition('.')[0]}); a public page needs a promise. Leave "
+            "it out, or leave --public out."
+        )
+    if (folder / PUBLISH).is_dir():
+        return folder / PUBLISH
+    if find_saved(folder, "trace.csv") is not None:
+        raise PrivacyError(f"{folder} holds measurements beside what may be published; needed a folder with publish/.")
+    return folder
+
+
 def _run(label: str, folder: Path) -> Run:
     result = load_result(folder)
-    if result.trace is None:
+    if result.trace is None and (folder / PUBLISH).is_dir():
         raise InputError(
             f"{folder} has no trace.csv, so there is no history to draw; needed a run that was measured as it went. "
             "Run it again with trace=True, which `relaydp run` always does."
         )
     try:  # the certificate as it was written: that is the one somebody relies on
-        certificate = json.loads((folder / "certificate.json").read_text())
+        certificate = json.loads((find_saved(folder, "certificate.json") or folder / "certificate.json").read_text())
     except (OSError, ValueError) as error:
         raise InputError(
             f"{folder}/certificate.json cannot be read ({error}); needed the file that the run wrote. Use the folder "
             "as it was saved."
         ) from error
+    if isinstance(certificate, dict) and "private" in certificate and "simulation" not in certificate:
+        certificate = result.certificate()  # of an earlier version, which called noise from a seed private
     _check_certificate(folder, certificate, result)
     defended = result.private and result.ledger is not None and result.delta is not None
     spending = agents_spending(result.ledger, result.delta) if defended else None  # type: ignore[arg-type]
@@ -101,7 +134,7 @@ def _check_certificate(folder: Path, certificate: Any, result: Result) -> None:
     """A certificate that promises something else than the run's own ledger is not shown."""
     again = json.loads(json.dumps(result.certificate()))
     saved = certificate if isinstance(certificate, dict) else {}
-    for name in ("private", "promise", "epsilon", "delta", "agents"):
+    for name in ("private", "simulation", "promise", "epsilon", "epsilon_planned", "delta", "agents"):
         if name not in saved or not _same(saved[name], again[name]):
             raise InputError(
                 f"{folder}/certificate.json says {name}={str(saved.get(name))[:60]!r}, where the run's ledger and "

@@ -63,7 +63,7 @@ def reason(guarantee: str) -> str:
     >>> reason("none: no noise was added.")
     'No noise was added.'
     """
-    text = guarantee.removeprefix("none: ").removeprefix("simulation: ")
+    text = guarantee.removeprefix("none: ")
     return text[:1].upper() + text[1:]
 
 
@@ -73,7 +73,7 @@ def _model(loss: str) -> str:
 
 def tell_run(run: Run) -> str:
     """The paragraph about one run."""
-    return " ".join([_who(run), _how(run), _promise(run), _outcome(run)])
+    return " ".join(filter(None, [_who(run), _how(run), _promise(run), _outcome(run)]))
 
 
 def _who(run: Run) -> str:
@@ -110,6 +110,8 @@ def _promise(run: Run) -> str:
             f"delta {small(asked.delta)}, and the run cost epsilon {result.epsilon:.6g} ({run.certificate['account']} "
             "accounting), against everybody who sees all messages, the other agents included."
         )
+    if result.simulation:
+        return f"S{result.guarantee[1:]}"
     return f"No epsilon stands behind this run. {reason(result.guarantee)}"
 
 
@@ -117,6 +119,8 @@ def _outcome(run: Run) -> str:
     result = run.result
     if result.status == "diverged":
         return result.message
+    if run.trace is None:  # nothing was measured, or it is not for this page
+        return "" if result.status == "finished" else result.message
     parts = []
     if math.isfinite(result.accuracy):
         parts.append(f"an accuracy of {100 * result.accuracy:.1f} %")
@@ -141,14 +145,19 @@ def tiles(run: Run) -> list[Tile]:
         first = Tile("Epsilon", f"{result.epsilon:.4g}", f"delta {small(result.budget.delta)}, exact")
         if run.certificate["account"] != "exact Gaussian":
             first = first._replace(note=f"delta {small(result.budget.delta)}, by {run.certificate['account']}")
+    elif result.simulation and result.budget is not None:
+        first = Tile("Simulation", "no promise", "the noise comes from a seed")
     else:
         first = Tile("Epsilon", "none", reason(result.guarantee))
     found = [first]
+    if result.simulation and result.budget is not None:
+        note = f"of a private run of this plan, delta {small(result.budget.delta)}"
+        found.append(Tile("Epsilon planned", f"{result.epsilon_planned:.4g}", note))
     if math.isfinite(result.accuracy):
         found.append(Tile("Accuracy", f"{100 * result.accuracy:.1f} %", "of the model at the end"))
     if (gap := gap_of(run)) is not None:
         found.append(Tile("Objective gap", number(gap, 3), "above the best possible"))
-    else:
+    elif run.trace is not None:
         found.append(Tile("Objective", number(result.objective), "of the model at the end"))
     return [
         *found,
@@ -164,13 +173,16 @@ def tell_comparison(found: SavedComparison) -> str:
     if found.budget is None:
         budget = "without privacy"
     else:
-        budget = f"each with a budget of epsilon {found.budget.epsilon:g} at delta {small(found.budget.delta)}"
+        budget = f"each with a budget of epsilon {found.budget.epsilon:g} at delta {small(found.budget.delta)}, as "
+        budget += "simulations without a promise"
     seeds = len(about["seeds"])
     text = (
         f"{len(found.rows)} algorithms were asked to fit one {_model(about['loss'])} model "
         f"over {whole(about['records'])} records of {about['data']}, held by {whole(about['agents'])} agents on "
         f"the graph {about['graph']}, {budget}. Numbers are medians over {seeds} seed{'s' if seeds > 1 else ''}."
     )
+    if found.budget is not None:
+        text += " All of them are simulations: no promise. An epsilon is what a private run of the same plan costs."
     best = next((row for row in ran if row["excess"] is not None), None)
     if best is not None:
         text += f" The least excess objective, {number(best['excess'], 3)}, is that of {best['title']}"

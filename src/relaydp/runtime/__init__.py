@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from relaydp.errors import InputError
 
-NEEDED = ("cryptography", "grpc", "grpc_health", "opendp", "prometheus_client", "google.protobuf")
+NEEDED = ("cryptography", "grpc", "grpc_health", "prometheus_client", "google.protobuf")
 
 
 def _is_missing(name: str) -> bool:

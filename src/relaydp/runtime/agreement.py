@@ -12,22 +12,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, get_type_hints
 
-import jax
 import numpy as np
 
 from relaydp.algorithm import ALGORITHMS, Algorithm, find_algorithm
 from relaydp.engine.plan import Plan, lay_out
 from relaydp.engine.planner import plan as make_plan
+from relaydp.engine.randomness import WALK, key_for
+from relaydp.engine.solve import check_promise
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Rounds
 from relaydp.privacy import Budget, Ledger, Verification, gaussian_rho, verify
+from relaydp.privacy.budget import check_records
 from relaydp.privacy.ledger import TOLERANCE
+from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Facts
 from relaydp.runtime.charter import Agreed, Consortium, facts_of
 
-# Another machine may round the last digit of a square root differently; what that moves of epsilon is less than the
-# ledger forgives for rounding.
-ROUNDING = 1e-12
+ROUNDING = 1e-12  # what a sensitivity may be above the one that is computed here. Below it nothing is proven
 
 
 def network_algorithms() -> dict[str, Algorithm]:
@@ -79,13 +80,17 @@ def draw_up(
 def plan_of(consortium: Consortium) -> Plan:
     """The plan that the agreed numbers make, with every release charged to a ledger.
 
-    Refuses steps that the algorithm's theory forbids, sensitivities other than 2 clip / m_i, numbers that do not fit
-    the parties, and noise that is too little for (epsilon, delta). Every party calls this before it touches a record.
+    Refuses steps that the algorithm's theory forbids, sensitivities other than 2 clip / m_i with its rounding, numbers
+    that do not fit the parties, a delta of 1/m or more for a party with m records, noise that is too little for
+    (epsilon, delta), and an (epsilon, delta) that secret noise cannot keep over so many releases. Every party calls
+    this before it touches a record.
     """
     agreed, facts = consortium.plan, facts_of(consortium)
     if agreed is None:
         raise InputError(f"{consortium.name} has no plan yet; needed one. Run `relaydp consortium plan` on its file.")
     method = find_algorithm(consortium.algorithm)
+    budget = Budget(consortium.epsilon, consortium.delta)
+    check_records(budget, facts.sizes)
     _check_numbers(consortium, agreed, facts)
     path = consortium.walk if method.kind == "relay" else "all"
     # With steps by name and no noise to plan for, nothing is simulated: they are checked and made arrays. Absurd ones
@@ -93,20 +98,18 @@ def plan_of(consortium: Consortium) -> Plan:
     with np.errstate(all="ignore"):
         chosen = method.choose_steps(agreed.steps, facts, consortium.graph, path, agreed.activations, None).steps
     _check_shapes(chosen, facts)
-    key = jax.random.split(jax.random.key(consortium.walk_seed))[0]  # as `solve` does with its seed
     way = lay_out(
         method,
         chosen,
         agreed.activations,
         consortium.graph,
         consortium.walk or "random",
-        key,
+        key_for(consortium.walk_seed, WALK),
         consortium.start,
         private=True,
     )
     if isinstance(way, Rounds) and not way.acts.all():
         raise InputError(f"{method.name} lets parties skip rounds with these steps; between parties all act in each.")
-    budget = Budget(consortium.epsilon, consortium.delta)
     plan = Plan(
         algorithm=method,
         mechanism="gradient",
@@ -139,13 +142,13 @@ def _check_numbers(consortium: Consortium, agreed: Agreed, facts: Facts) -> None
         )
     if not (np.isfinite(agreed.scales).all() and (agreed.scales > 0).all()):
         raise PrivacyError("the plan has noise scales that are not finite numbers > 0. Draw it up anew.")
-    needed = 2.0 * facts.clip / facts.sizes
-    off = np.flatnonzero(~(np.abs(agreed.sensitivity - needed) <= ROUNDING * needed))
+    needed = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
+    off = np.flatnonzero(~((agreed.sensitivity >= needed) & (agreed.sensitivity <= needed * (1.0 + ROUNDING))))
     if off.size:
         i = int(off[0])
         raise PrivacyError(
-            f"the plan says that a record of {consortium.parties[i].name} can move {agreed.sensitivity[i]:.6g}; it is "
-            f"2 clip / records = {needed[i]:.6g}. Draw the plan up anew."
+            f"the plan says that a record of {consortium.parties[i].name} can move {float(agreed.sensitivity[i])!r}; "
+            f"it is 2 clip / records, with rounding {float(needed[i])!r}. Draw the plan up anew."
         )
 
 
@@ -160,6 +163,7 @@ def _check_shapes(steps: Any, facts: Facts) -> None:
 def _check_promise(consortium: Consortium, plan: Plan) -> None:
     """Charge every release; refuse a plan that spends more than was promised, and say whose records it would expose."""
     assert plan.ledger is not None and plan.budget is not None
+    check_promise(plan)  # what secret noise can promise at all
     with np.errstate(over="ignore"):
         spent = gaussian_rho(plan.sensitivity[None, :], plan.scales).sum(axis=0)
     worst = int(np.argmax(spent))
@@ -174,6 +178,7 @@ def _check_promise(consortium: Consortium, plan: Plan) -> None:
     if over is not None:  # and once more, not in rho
         name, epsilon = consortium.parties[over[0]].name, over[1]
         raise PrivacyError(f"{name} would spend epsilon {epsilon:.6g} of {consortium.epsilon:g}: the plan is refused.")
+    plan.lattice_scales()  # refuses so much noise that its lattice is coarse beside what a record can move
 
 
 def epsilon_of(consortium: Consortium, party: int) -> float:

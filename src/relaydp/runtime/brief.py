@@ -22,7 +22,8 @@ class Settings:
     home: Path
     consortium: Path
     data: Path
-    max_epsilon: float
+    max_epsilon: float  # at max_delta, whatever delta the file has
+    max_delta: float = 1e-5
     listen: str | None = None  # default: the agreed address
     status_port: int = 0  # 0: any free one
     mark: Path | None = None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
-import jax
 import numpy as np
 
+from relaydp.engine.randomness import WALK, key_for
 from relaydp.graph import Graph
 from relaydp.graph.route import BLOCK, FIRST_BLOCK, lap_from, uniforms
 from relaydp.graph.walks import stepper
@@ -25,7 +25,7 @@ class Course:
         order = lap_from(graph, walk, start)
         self._order = None if order is None else order.tolist()
         self._go = stepper(graph, walk) if order is None else None
-        self._uniforms = lru_cache(maxsize=2)(partial(uniforms, jax.random.split(jax.random.key(seed))[0]))
+        self._uniforms = lru_cache(maxsize=2)(partial(uniforms, key_for(seed, WALK)))
         self.pace = Pace(graph.agents if order is None else len(order), activations, patience)
 
     @property

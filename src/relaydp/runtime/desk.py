@@ -37,9 +37,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from relaydp.algorithm import ALGORITHMS, Algorithm, Door, Setting, Turn
-from relaydp.engine.door import open_door
+from relaydp.engine.door import Once, open_door
 from relaydp.engine.loop import scan_turns
-from relaydp.errors import InputError
+from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Network, network_of, path
 from relaydp.problem import Facts, Silos
 from relaydp.problem.problem import Terms
@@ -107,14 +107,19 @@ class Desk(NamedTuple):
         return lambda turn: door(turn)._replace(exchange=exchange)
 
     def noting(self, heard: Array | None = None) -> tuple[Setting, list[Array], list[Array]]:
-        """A setting whose door answers 0; where it is asked for this party's gradient; what is given to `exchange`."""
-        asked, sent, setting = [], [], self.door((), heard)(None)
+        """A setting whose door answers 0, once; where it is asked for this party's gradient; what `exchange` is given.
+
+        It refuses what the simulator's door refuses: a second question, and one in a loop of the step's own.
+        """
+        asked, sent, setting, once = [], [], self.door((), heard)(None), Once()
 
         def gradient(y: Array) -> Array:
+            once.ask()
             asked.append(y)
             return jnp.zeros_like(y)
 
         def gradients(ys: Array) -> Array:
+            once.ask()
             asked.append(ys[self.party])
             return self.alone(jnp.zeros_like(ys[0]))
 
@@ -160,9 +165,9 @@ def _turns(algorithm: Algorithm, desk: Desk, hop: Array, acts: Array, scale: Arr
 
 
 def _start(algorithm: Algorithm, desk: Desk) -> tuple[Any, Any]:
-    """The state before the first hop, and the payload that tells of it."""
+    """The state before the first hop, and the payload that tells of it. Nobody is charged: `init` may not ask."""
+    state = algorithm.init(desk.door()(None), desk.steps, desk.start)
     setting = desk.noting()[0]._replace(when=lambda acts, act, relay: relay())
-    state = algorithm.init(setting, desk.steps, desk.start)
     turn = _turns(algorithm, desk, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
     return state, algorithm.step(setting, desk.steps, state, turn)[1]
 
@@ -240,7 +245,8 @@ def first(algorithm: Algorithm, desk: Desk) -> tuple[Rows, Array]:
 def question(algorithm: Algorithm, desk: Desk, rows: Rows, baton: Array | None, hop: Array) -> Array:
     """(1)."""
     silence = jnp.full((desk.agents, desk.start.size), jnp.nan) if baton is None else None
-    return _try(algorithm, desk, rows, baton, silence, hop).asked[0]
+    (y,) = _try(algorithm, desk, rows, baton, silence, hop).asked
+    return y
 
 
 @partial(jax.jit, static_argnums=0)
@@ -317,7 +323,10 @@ def _obstacle(algorithm: Algorithm) -> str | None:
     graph, facts = path(agents), Facts(agents, np.full(agents, 9), dim, np.ones(agents), 0.1, 1.0, True)
     steps = algorithm.choose_steps("paper", facts, graph, "tour" if relay else "all", 1, None)[0]
     desk = desk_for(algorithm, graph, 1, facts.sizes, steps, Terms(none(), 0.1, 0), dim)
-    state, payload = jax.eval_shape(partial(_start, algorithm), desk)
+    try:
+        state, payload = jax.eval_shape(partial(_start, algorithm), desk)
+    except PrivacyError as refusal:
+        return str(refusal)[:-1]
     each, baton = {(agents, dim)}, {(dim,)}
     shapes = [{leaf.shape for leaf in jax.tree.leaves(part)} for part in (state, payload)]
     if not (shapes[0] <= each | baton and shapes[1] == baton if relay else shapes == [each, each]):
@@ -340,9 +349,12 @@ def _obstacle(algorithm: Algorithm) -> str | None:
             return alone, new, _known(algorithm, desk, new, told.message)
         return alone, new, model(algorithm, desk, jnp.zeros((agents, dim)))
 
-    did, new, others = attempt(desk)
+    try:
+        did, new, others = attempt(desk)
+    except PrivacyError as refusal:  # the door's own: asked twice, or in a loop
+        return str(refusal)[:-1]
     if len(did.asked) != 1:
-        return f"it asks for {len(did.asked)} gradients a step; needed one"
+        return "it asks for no gradient in a step; needed one"
     if not relay and [sent.shape for sent in did.sent] != [(agents, dim)]:
         return "its agents hear of each other in another way than through `Setting.exchange`, once"
     if not _is_finite(did.asked, did.message):

@@ -1,4 +1,8 @@
-"""What a party allows: a plan, with all earlier ones over the same records, may be worth its own limit at most."""
+"""What a party allows: a plan, with all earlier ones over the same records, may be worth its own limit at most.
+
+The limit is an epsilon at a delta of the party's own. At a delta that the file's author chose it would say nothing: at
+delta 0.9 a plan that is worth epsilon 22 at 1e-5 passes for epsilon 1.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,32 @@ from pathlib import Path
 
 from relaydp.errors import PrivacyError
 from relaydp.privacy.accountant import epsilon_exact
+from relaydp.privacy.budget import DELTA_FLOOR
 from relaydp.runtime.places import journal_folder
 
 
-def check_limit(home: Path, identity: bytes, planned_rho: float, delta: float, max_epsilon: float) -> None:
-    """Refuse a plan that, with all earlier ones over these records, is worth more than this party allows."""
+def check_limit(
+    home: Path, identity: bytes, planned_rho: float, max_delta: float, max_epsilon: float, records: int = 1
+) -> None:
+    """Refuse a plan that, with all earlier ones over these records, is worth more than this party allows.
+
+    Everything is evaluated at the party's own `max_delta`, whatever the file says, which is below 1/records.
+    """
     if not (math.isfinite(max_epsilon) and max_epsilon > 0):
         raise PrivacyError(f"max_epsilon={max_epsilon!r}; needed a finite number above 0: the most this party allows.")
+    if not DELTA_FLOOR <= max_delta < 1.0 / max(2, records):
+        raise PrivacyError(
+            f"max_delta={max_delta!r} arrived for {records} records; needed a number from {DELTA_FLOOR:g} to less than "
+            f"1/{max(2, records)}: whoever hands out one record whole, picked at random, promises as much. Pass a "
+            "smaller --max-delta."
+        )
     earlier = {name: rho for name, rho in promised(home).items() if name != journal_folder(home, identity).name}
     total = math.fsum([planned_rho, *earlier.values()])
-    epsilon = epsilon_exact(total, delta)
+    epsilon = epsilon_exact(total, max_delta)
     if epsilon > max_epsilon * (1 + 1e-9):
         before = f", together with {len(earlier)} earlier consortia over these records" if earlier else ""
         raise PrivacyError(
-            f"this plan would spend epsilon {epsilon:.6g} at delta {delta:g}{before}; this party allows "
+            f"this plan would spend epsilon {epsilon:.6g} at delta {max_delta:g}{before}; this party allows "
             f"{max_epsilon:g}. Agree on a smaller budget, or raise --max-epsilon if its owners decide so."
         )
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from relaydp.algorithm import ALGORITHMS
 from relaydp.data import Records, load_data
 from relaydp.engine.loop import run as simulate
+from relaydp.engine.randomness import Simulated
 from relaydp.errors import InputError
 from relaydp.graph import Route
 from relaydp.runtime.consortium import (
@@ -168,8 +168,7 @@ def simulated(consortium: Consortium, everyone: list[Records], seed: int, route:
     if route is not None:
         plan = replace(plan, route=route)
     problem = whole_problem(consortium, everyone)
-    noise = jax.random.split(jax.random.key(seed))[1]
-    return simulate(problem, consortium.graph, plan, np.zeros(problem.dim), noise, keep=False).x
+    return simulate(problem, consortium.graph, plan, np.zeros(problem.dim), Simulated(seed), keep=False).x
 
 
 def compare(stage: Stage, seed: int, hops: list[tuple[int, int, bool]] | None = None) -> bool:

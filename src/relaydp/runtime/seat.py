@@ -22,12 +22,12 @@ from jaxtyping import Array
 from relaydp.engine.plan import Plan
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph
+from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Problem, Silos
 from relaydp.runtime import desk as compiled
 from relaydp.runtime.desk import Rows, desk_for, on_network
 
 Draw = Callable[[np.ndarray, float, float, int], np.ndarray]  # (value, scale, sensitivity, hop) -> value + noise
-ROUNDING = 1e-9  # what a sensitivity may fall short of 2 clip / m by
 
 
 class Keyed(NamedTuple):
@@ -227,13 +227,13 @@ def _check(plan: Plan, graph: Graph, party: int, problem: Problem) -> None:
 
 
 def _check_paid(plan: Plan, party: int) -> None:
-    """Refuse a plan that does not pay for its releases."""
+    """Refuse a plan that does not pay for its releases: 2 clip / m, and what rounding adds to it."""
     facts = plan.facts
-    least = 2.0 * facts.clip / facts.sizes[party]
-    if plan.mechanism != "gradient" or not plan.sensitivity[party] >= least * (1.0 - ROUNDING):
+    least = float(clipped_sensitivity(facts.clip, facts.sizes[party], facts.dim))
+    if plan.mechanism != "gradient" or not plan.sensitivity[party] >= least:
         raise PrivacyError(
-            f"a plan with mechanism {plan.mechanism!r} and sensitivity {plan.sensitivity[party]:g} arrived; a network "
-            f"needs 'gradient' and 2 clip / m = {least:g}. Plan with a budget."
+            f"a plan with mechanism {plan.mechanism!r} and sensitivity {float(plan.sensitivity[party])!r} arrived; a "
+            f"network needs 'gradient' and {least!r} or more: 2 clip / m, with rounding. Plan with a budget."
         )
     if not (plan.scales[:, party] > 0).all():
         raise PrivacyError(f"the plan has releases of party {party} without noise; needed scales above 0.")

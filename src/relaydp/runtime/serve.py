@@ -155,7 +155,9 @@ async def _serve(agent: Any, settings: Settings) -> None:
         loop.add_signal_handler(number, running.cancel)
     page = StatusServer(settings.status_port, status, agent.metrics.registry, agent.log)
     note = agent.journal.folder / RUNNING
-    note.write_text(json.dumps({"pid": os.getpid(), "status_port": page.port}) + "\n")
+    new = note.with_suffix(".new")
+    new.write_text(json.dumps({"pid": os.getpid(), "status_port": page.port}) + "\n")
+    os.replace(new, note)  # whoever looks for it finds all of it or nothing
     try:
         await running
     except asyncio.CancelledError:

@@ -33,8 +33,8 @@ One table a party, in a fixed order. `records` is public. Its agent listens on `
 key of `certificate`; compare fingerprints by another way than this file.""",
     "plan": """\
 What follows from all the above, drawn up by `relaydp consortium plan` before any record was touched: how often each
-party acts, what replacing one of its records can move (`sensitivity`, 2 clip / records), and the noise of each of its
-releases (`scales`: one row an activation, one number a party, in the order of the parties).""",
+party acts, what replacing one of its records can move (`sensitivity`: 2 clip / records, and a hair for rounding), and
+the noise of each of its releases (`scales`: a row an activation, a number a party, in the order of the parties).""",
     "plan.steps": "The algorithm's steps; a list has one number a party.",
 }
 

@@ -38,7 +38,14 @@ class Vault:
         self.party = party = _party_in(consortium, identity, settings)
         self.plan = plan = plan_of(consortium)
         rhos = (plan.sensitivity[party] ** 2 / (2.0 * plan.scales[:, party] ** 2)).tolist()
-        check_limit(settings.home, consortium.identity, math.fsum(rhos), consortium.delta, settings.max_epsilon)
+        check_limit(
+            settings.home,
+            consortium.identity,
+            math.fsum(rhos),
+            settings.max_delta,
+            settings.max_epsilon,
+            consortium.parties[party].records,
+        )
         problem = local_problem(consortium, party, read_own_records(consortium, settings.data))
         if settings.seed is None:
             self.draw = Sampler()

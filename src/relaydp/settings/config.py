@@ -102,8 +102,10 @@ class RunSection(Section):
     ratio: Positive | None = None
     limits: Annotated[dict[int, float] | None, BeforeValidator(as_limits)] = None  # epsilon of agents that allow less
     prior: Annotated[str, AfterValidator(as_source)] | None = None  # public records to plan for
-    seed: Seed = 0
+    seed: Seed | None = None  # a number makes the run a simulation
     start: Annotated[int, Field(ge=0)] = 0
+    account: str | None = None  # a file that private runs over the same records are charged to
+    allow_large_delta: bool = False
 
 
 class Config(Section):
@@ -141,8 +143,10 @@ def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None
         table["graph"] = {key: value for key, value in table.get("graph", {}).items() if key == "seed"}
     if given.get("mechanism") == "none" and "epsilon" not in given:
         # the file's privacy is what the flag takes away
-        asked_for = ("epsilon", "delta", "ratio", "variant", "limits", "prior")
+        asked_for = ("epsilon", "delta", "ratio", "variant", "limits", "prior", "account", "allow_large_delta")
         table["run"] = {key: value for key, value in table.get("run", {}).items() if key not in asked_for}
+    if "seed" in given:  # a simulation, which the file's account is not charged for
+        table["run"] = {key: value for key, value in table.get("run", {}).items() if key != "account"}
     if "limits" in given:  # a flag for one agent leaves the file's limits of the others as they are
         kept = as_limits(table.get("run", {}).get("limits", {}))
         given["limits"] = [*(f"{agent}={epsilon!r}" for agent, epsilon in kept.items()), *given["limits"]]
@@ -167,9 +171,10 @@ def read_toml(file: Path) -> dict[str, dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read ({error}); needed a TOML file. Check the path.") from error
     table = parse_toml(text, str(file))
-    for section, key in (("data", "source"), ("graph", "file"), ("graph", "kind"), ("run", "prior")):
+    places = (("data", "source"), ("graph", "file"), ("graph", "kind"), ("run", "prior"), ("run", "account"))
+    for section, key in places:
         value = table.get(section, {}).get(key)
-        if isinstance(value, str) and (key == "file" or is_path(section, value)):
+        if isinstance(value, str) and (key in ("file", "account") or is_path(section, value)):
             table[section][key] = str(file.parent / Path(value).expanduser())
     return table
 
@@ -312,12 +317,13 @@ def _labels(text: str) -> list[int] | list[str]:
 
 
 def solve_arguments(run: RunSection) -> dict[str, Any]:
-    """[run] as keyword arguments of solve."""
+    """[run] as keyword arguments of solve, but for the account, which is opened where a run is charged."""
     from relaydp.privacy import Budget
 
     asked = run.model_dump(include={"algorithm", "activations", "walk", "steps", "seed", "start"})
     if run.epsilon is not None:
-        asked["budget"] = Budget(run.epsilon, DELTA if run.delta is None else run.delta)
+        delta = DELTA if run.delta is None else run.delta
+        asked["budget"] = Budget(run.epsilon, delta, allow_large_delta=run.allow_large_delta)
     elif run.delta is not None:
         raise InputError(f"delta={run.delta:g} arrived without epsilon; needed both for a private run. Add epsilon.")
     if run.mechanism == "none" and run.epsilon is not None:
@@ -340,7 +346,7 @@ def solve_arguments(run: RunSection) -> dict[str, Any]:
         asked["ratio"] = run.ratio
     if run.limits:
         asked["limits"] = run.limits
-    for name, value in (("limits", run.limits), ("prior", run.prior)):
+    for name, value in (("limits", run.limits), ("prior", run.prior), ("account", run.account)):
         if value and run.epsilon is None:
             raise InputError(f"{name} = {value} belongs to a budget, and this run has none; add epsilon.")
     return asked

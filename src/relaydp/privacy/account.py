@@ -1,7 +1,8 @@
-"""A privacy account: one budget that many fits are charged to.
+"""A privacy account: one budget that many private runs are charged to.
 
-Each fit of an estimator keeps a budget of its own; fits over the same people add up, whatever they were for. An account
-adds them up and refuses the fit that would overspend, before it reads a record.
+Each run, and each fit of an estimator, keeps a budget of its own; runs over the same people add up, whatever they were
+for. An account adds them up and refuses the one that would overspend, before it reads a record. A simulation promises
+nothing, so that there is nothing to charge.
 
 What is added up is rho = mu^2 / 2, where a release is mu-GDP: no better told apart than two unit Gaussians mu apart.
 
@@ -10,8 +11,8 @@ What is added up is rho = mu^2 / 2, where a release is mu-GDP: no better told ap
                or above two lines that meet on the diagonal, at 1/(1 + e^epsilon_0); with this mu the Gaussian curve
                passes through the same three points and, being convex, lies below the lines (Dong, Roth and Su 2022).
 
-A record may belong to another agent in another fit, so a fit costs what its worst agent spends. mu-GDP adds up as
-sum mu^2, also when later fits, their budgets and their number are chosen after looking at earlier ones, as long as the
+A record may belong to another agent in another run, so a run costs what its worst agent spends. mu-GDP adds up as
+sum mu^2, also when later runs, their budgets and their number are chosen after looking at earlier ones, as long as the
 sum stays under a limit set beforehand (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023). The account's own
 (epsilon, delta) is that limit.
 """
@@ -29,11 +30,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri_exp
 
 from relaydp.errors import InputError, PrivacyError, RelayError
-from relaydp.privacy import Budget, Ledger, epsilon_exact
-from relaydp.privacy.ledger import TOLERANCE
+from relaydp.privacy.accountant import epsilon_exact
+from relaydp.privacy.budget import Budget, check_floor, check_records
+from relaydp.privacy.ledger import TOLERANCE, Ledger
 
 PATIENCE = 60.0  # seconds to wait for another process's charge; one takes milliseconds
 TABLES = (
@@ -43,12 +46,12 @@ TABLES = (
 
 
 class Charge(NamedTuple):
-    """One fit, as it was charged."""
+    """One run, as it was charged."""
 
     charged: str  # when, UTC
     what: str
     rho: float
-    epsilon: float  # of this fit alone, at the account's delta
+    epsilon: float  # of this run alone, at the account's delta
 
 
 def price(ledger: Ledger) -> float:
@@ -77,32 +80,64 @@ def _pure_rho(epsilon: float) -> float:
 
 
 class PrivacyAccount:
-    """A budget that many fits share: pass it as `account=` to every estimator that is fitted to the same people.
+    """A budget that many runs share: pass it as `account=` to every `solve`, or estimator, over the same people.
 
-        epsilon, delta   what all fits together may cost
+        epsilon, delta   what all runs together may cost
         path             a file to keep the account in: shared by processes, and still there tomorrow. Without it the
                          account lives in this process and cannot be sent to another
+        allow_large_delta   as a Budget has it: the account's delta may be 1/m or more for agents with m records
+
+    `PrivacyAccount.open(path)` opens a file that is there, with the budget in it. `relaydp account` makes and shows
+    such files, and `relaydp run --account` charges them.
 
     `sklearn.base.clone` shares an account instead of copying it, so that the folds of `cross_val_score` all charge the
-    same one. A fit is charged before it reads a record and stays charged if it fails.
+    same one. A run is charged before it reads a record and stays charged if it fails.
 
-    Formal guarantee. All models fitted with one account are together (epsilon, delta)-DP for every record (replace
-    one), if which record takes part in which fit does not depend on the records, and their noise is independent. It
-    is: with an integer `random_state`, a fit's noise also depends on its number in the account.
+    Formal guarantee. All models made with one account are together (epsilon, delta)-DP for every record (replace one),
+    if which record takes part in which run does not depend on the records, and their noise is independent. It is: only
+    private runs are charged, and those draw their noise anew from the operating system.
 
     >>> account = PrivacyAccount(epsilon=1.0, delta=1e-5)
     >>> account.spent, round(account.left, 6), account.fits
     (0.0, 1.0, [])
     """
 
-    def __init__(self, epsilon: float, delta: float, path: str | os.PathLike[str] | None = None) -> None:
-        self.budget = Budget(epsilon, delta)
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        allow_large_delta: bool = False,
+    ) -> None:
+        self.budget = Budget(epsilon, delta, allow_large_delta=allow_large_delta)
+        check_floor(self.budget.delta)
         self._limit = self.budget.rho
         self.path = None if path is None else Path(path).absolute()
         self._kept: list[tuple[str, str, float]] = []
         self._lock = threading.Lock()
         if self.path is not None:
             self._open_file(self.path)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, allow_large_delta: bool = False) -> PrivacyAccount:
+        """The account in a file that is there; none is made."""
+        file = Path(path).absolute()
+        if not file.is_file():
+            raise PrivacyError(
+                f"there is no account in {path}; needed a file made by `relaydp account new` or by PrivacyAccount. If "
+                "there was one, put it back: what was spent is known by it alone."
+            )
+        try:
+            with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", timeout=PATIENCE, uri=True)) as rows:
+                found = rows.execute("SELECT epsilon, delta FROM account").fetchall()
+        except sqlite3.Error as error:
+            raise PrivacyError(
+                f"{path} is no account ({error}); needed a file made by `relaydp account new`."
+            ) from error
+        if len(found) != 1:
+            raise PrivacyError(f"the account in {path} has {len(found)} budgets; needed one. It was changed by hand.")
+        return cls(*found[0], path=file, allow_large_delta=allow_large_delta)
 
     # -- what was spent
 
@@ -114,20 +149,25 @@ class PrivacyAccount:
 
     @property
     def spent(self) -> float:
-        """epsilon so far, at the account's delta. Fits that were chosen by looking at earlier ones are covered by the
+        """epsilon so far, at the account's delta. Runs that were chosen by looking at earlier ones are covered by the
         account's whole epsilon, not by this smaller number."""
         return epsilon_exact(_sum(self._rows()), self.budget.delta)
 
     @property
     def left(self) -> float:
-        """The largest epsilon that one more fit at this delta can have. rho adds up and epsilon does not, so that
+        """The largest epsilon that one more run at this delta can have. rho adds up and epsilon does not, so that
         `spent` and `left` together are more than the account's epsilon."""
         return epsilon_exact(max(0.0, self._limit - _sum(self._rows())), self.budget.delta)
 
     # -- charging
 
-    def charge(self, ledger: Ledger, what: str = "a fit") -> int:
-        """Enter a fit with these planned releases and return its number, from 1; or refuse it and change nothing."""
+    def charge(self, ledger: Ledger, what: str = "a run", sizes: ArrayLike | None = None) -> int:
+        """Enter a run with these planned releases and return its number, from 1; or refuse it and change nothing.
+
+        sizes   how many records each agent has: the account's delta is held to them as a run's is
+        """
+        if sizes is not None:
+            check_records(self.budget, sizes)
         rho = price(ledger)
         entry = (datetime.now(UTC).isoformat(timespec="seconds"), what, rho)
         if self.path is None:
@@ -146,10 +186,10 @@ class PrivacyAccount:
         if not spent + rho <= self._limit * (1 + TOLERANCE):
             epsilon, delta = self.budget.epsilon, self.budget.delta
             left = _floor(epsilon_exact(max(0.0, self._limit - spent), delta))
-            smaller = f"Fit with epsilon={left:g} or less, with fewer folds, or agree" if left else "Agree"
+            smaller = f"Ask for epsilon={left:g} or less, for fewer folds, or agree" if left else "Agree"
             raise PrivacyError(
-                f"the account's budget is (epsilon {epsilon:g}, delta {delta:g}); {len(before)} fit(s) have spent "
-                f"epsilon {epsilon_exact(spent, delta):.4g} of it, and this fit costs epsilon "
+                f"the account's budget is (epsilon {epsilon:g}, delta {delta:g}); {len(before)} run(s) have spent "
+                f"epsilon {epsilon_exact(spent, delta):.4g} of it, and this run costs epsilon "
                 f"{epsilon_exact(rho, delta):.4g} where {left:g} is left. It did not run. {smaller} on a larger "
                 "account with those whose records these are."
             )
@@ -192,8 +232,8 @@ class PrivacyAccount:
                 yield rows
         except sqlite3.Error as error:
             raise PrivacyError(
-                f"the account in {path} cannot be used ({error}), and without it nothing is fitted. Needed a file made "
-                "by PrivacyAccount(path=...) in a folder that exists and may be written to."
+                f"the account in {path} cannot be used ({error}), and without it nothing is run. Needed a file made by "
+                "PrivacyAccount(path=...) in a folder that exists and may be written to."
             ) from error
 
     @contextmanager
@@ -227,7 +267,7 @@ class PrivacyAccount:
     def __repr__(self) -> str:
         where = "" if self.path is None else f", path={str(self.path)!r}"
         try:
-            state = f"spent {self.spent:.4g} in {len(self._rows())} fit(s)"
+            state = f"spent {self.spent:.4g} in {len(self._rows())} run(s)"
         except RelayError:  # a representation is no place to fail
             state = "not readable"
         return f"PrivacyAccount(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}{where}: {state})"
@@ -237,7 +277,7 @@ def _reopen(kind: type[PrivacyAccount], budget: Budget, path: Path) -> PrivacyAc
     """An account from a pickle: the file must be there, it is not made."""
     if not path.is_file():
         raise PrivacyError(f"the account's file {path} is gone, and with it what was spent. Put it back.")
-    return kind(budget.epsilon, budget.delta, path)
+    return kind(budget.epsilon, budget.delta, path, allow_large_delta=budget.allow_large_delta)
 
 
 def _sum(rows: list[tuple[str, str, float]]) -> float:
