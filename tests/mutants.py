@@ -205,7 +205,7 @@ def verdict(code: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("words", nargs="*", help="rows whose names contain one of these")
     parser.add_argument("--list", action="store_true", help="what there is, and stop")
     parser.add_argument("--jobs", type=int, default=2, help="rows at a time")

@@ -129,8 +129,8 @@ def look(
     read = jax.jit(partial(read_messages, known, inference=inference))
     count = runs_needed(int(plan.route.acts.sum()), plan.facts.dim)
     guesses, data = [], np.arange(count) % len(problems)
-    for number, which in enumerate(data):
-        sent = run(problems[int(which)], graph, plan, x0, _source(source, number), True).sent
+    for number, which in enumerate(data.tolist()):
+        sent = run(problems[which], graph, plan, x0, _source(source, number), True).sent
         guesses.append(
             jax.tree.map(np.asarray, read({name: jnp.asarray(part) for name, part in sent._asdict().items()}))
         )
