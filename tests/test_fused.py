@@ -350,7 +350,7 @@ def mean_loss(problem: rd.Problem, x: Any) -> float:
     return float(np.mean([own.mean() for own in np.split(each, np.cumsum(problem.split.sizes)[:-1])]))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 def test_losses_at_many_points_are_each_of_theirs(loss, stored, intercept):
     problem = draw_problem(loss, stored, intercept, [1100, 8, 1], FEATURES)  # products of many factors are folded
     xs = many_points(problem, 19)

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from effort import size
 
 from relaydp.auditing.campaign import fresh_runs
 from relaydp.cli import attack as command
@@ -14,7 +15,7 @@ from relaydp.paper.attacks import ATTACKS, GIVEN_AWAY, KEPT, METHODS, SHOWN, cel
 from relaydp.paper.experiment import FULL, QUICK, Effort, Found, Picture, Table
 from relaydp.paper.runner import read_cell, run_experiments
 
-TINY = Effort("tiny", data=("fashion-small",), images=2)
+TINY = Effort("tiny", data=("fashion-small",), images=2, search=size(0, 20))
 RUNS = [
     "RECAL",
     "published, epsilon 1, through u",

@@ -166,6 +166,7 @@ def gradient(problem: rd.Problem, agent: int, x: np.ndarray, clip: float | None)
 # Losses
 
 
+@pytest.mark.sample(6)
 @INTERCEPT
 @pytest.mark.parametrize("agent", range(len(SIZES)))
 def test_each_agents_gradient_is_the_mean_over_its_own_rows(case, intercept, agent):
@@ -193,6 +194,7 @@ def test_objective_is_the_formula_and_spares_the_intercept(case, intercept):
     np.testing.assert_allclose(problem.objectives(np.stack([0 * x, x]))[1], expected, rtol=1e-13)
 
 
+@pytest.mark.sample(2)
 @INTERCEPT
 def test_smooth_gradient_is_the_derivative_of_the_objective_without_r(case, intercept):
     X, y = draw_records(case)

@@ -100,6 +100,7 @@ def outcome(folder, body, *args):
     return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=170).stdout
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("args", [(), ("-n", "1")], ids=["one-process", "xdist"])
 def test_a_failure_ends_with_where_it_ran_and_how_to_report_it(tmp_path, args):
     text = outcome(tmp_path, "assert 1 == 2", *args)
