@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export RELAYDP_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test test-all test-times test-slow test-sklearn kill-test mutants fuzz bench lint docs clean
+.PHONY: setup demo test test-shipped test-all test-times test-slow test-sklearn kill-test mutants fuzz bench lint docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # one .venv, written by one recipe at a time
 
@@ -45,6 +45,11 @@ test: setup ## every law, the dear ones on some of their cases (minutes)
 
 test-times: setup ## the same, and where the time went
 	PYTHONPATH=tests $(BIN)/python -m pytest -q -n auto --dist worksteal -p times
+
+# What `make test` cannot show, since it compiles in haste: the bits that users get, in kernels, in a network and on Ray.
+SHIPPED := tests/test_seat.py tests/test_fused.py tests/test_apart.py tests/test_agent.py tests/test_neighbours.py
+test-shipped: setup ## laws about bits and kernels, on some of their cases, compiled as users have it
+	RELAYDP_TESTS=shipped $(BIN)/python -m pytest -q -n auto --dist worksteal $(SHIPPED)
 
 # In two halves: every program that XLA compiles takes mappings of memory, and Linux allows a process 65,530 of them.
 test-all: setup ## every case of every law, compiled as users have it (most of an hour on two cores)

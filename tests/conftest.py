@@ -1,28 +1,25 @@
 """Strict numbers for every test: float64, no silent dtype promotion, no silent rank promotion.
 
 `make test` runs every law, those that are dear on some of their cases (`@pytest.mark.sample`), and lets XLA compile in
-haste. `make test-all` sets RELAYDP_TESTS=all: every case, compiled as users have it.
+haste. RELAYDP_TESTS=shipped compiles as users have it, and RELAYDP_TESTS=all (`make test-all`) runs every case so.
 """
 
 import os
 import zlib
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from effort import EVERY_CASE, IN_HASTE
 
-EVERYTHING = os.environ.get("RELAYDP_TESTS") == "all"
-
-# Compiling is most of what tests do: without optimisation, and by the older emitters, it takes a third of the time. XLA
-# ends the process at a flag that it does not know, so only versions that were tried are given them.
-IN_HASTE = (
+# Compiling is most of what tests do: without optimisation, and by the older emitters, it takes a third of the time.
+HASTE = (
     "--xla_backend_optimization_level=0",
     "--xla_cpu_use_fusion_emitters=false",
     "--xla_cpu_parallel_codegen_split_count=1",
 )
-if not EVERYTHING and version("jaxlib").startswith("0.10."):
+if IN_HASTE:
     given = os.environ.get("XLA_FLAGS", "")
-    os.environ["XLA_FLAGS"] = " ".join([*(flag for flag in IN_HASTE if flag.split("=")[0] not in given), given]).strip()
+    os.environ["XLA_FLAGS"] = " ".join([*(flag for flag in HASTE if flag.split("=")[0] not in given), given]).strip()
 
 # What tests compile is kept, apart from what the user's own runs keep, for the other worker, for processes that tests
 # start, and for the next time.
@@ -48,7 +45,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 def pytest_collection_modifyitems(config, items):
     """Of a law with `sample(n)` keep n cases, evenly spread over all of them; which ones differs from law to law."""
-    if EVERYTHING:
+    if EVERY_CASE:
         return
     laws, chosen = {}, set()
     for item in items:

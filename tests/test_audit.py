@@ -329,11 +329,19 @@ def test_a_prox_that_hides_coordinates_leaves_the_noise_unlooked_at():
 # -- sabotage: what the second layer catches by itself (`mutants.py` has the first's, and many more)
 
 
+@pytest.fixture
+def fresh_programs():
+    """A step that was compiled before would not notice that something is planted, nor forget it afterwards."""
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
 def blind(*args, **options):
     return quick(*args, first_layer=False, seed=0, **options)
 
 
-def test_audit_catches_halved_noise(monkeypatch):
+def test_audit_catches_halved_noise(monkeypatch, fresh_programs):
     from relaydp.engine import door
 
     release = door.release

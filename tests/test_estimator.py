@@ -300,9 +300,11 @@ def test_a_saved_estimator_holds_no_record_no_checksum_and_no_seed(kind):
     model = kind(**PLEDGE, **extra).fit(X, y, sites=SITES)
     saved = pickle.dumps(model)
     values = [X, (X - MIDDLE) / HALF, *([SCORE, (SCORE + 5) / 15] if y is SCORE else [])]
-    for dtype in (np.float64, np.float32):
-        for value in np.concatenate([part.ravel() for part in values]).astype(dtype):
-            assert value.tobytes() not in saved
+    for value in np.concatenate([part.ravel() for part in values]).astype(np.float64):
+        assert value.tobytes() not in saved
+    for part in values:  # of 4-byte numbers two in a row: one turns up by chance, in noise that is another each time
+        row = part.astype(np.float32).ravel()
+        assert not any(row[k : k + 2].tobytes() in saved for k in range(0, len(row) - 1, 2))
     assert b"sha256" not in saved.replace(b"ledger_sha256", b"")  # the ledger's digest is of public numbers
     assert not {"seed", "walk_seed"} & set(model.result_.config["solve"])
     restored = pickle.loads(saved)

@@ -5,6 +5,7 @@ import math
 import jax
 import numpy as np
 import pytest
+from effort import size
 
 import relaydp as rd
 from relaydp.algorithm import ALGORITHMS, directions_of, nids
@@ -495,7 +496,7 @@ def test_the_predicted_excess_is_what_sixteen_runs_show():
     problem = rd.logistic(rd.load_data("fashion-small"), agents=8, l2=0.01, record_norm=1.0)
     options = {"walk": "cyclic", "prior": problem}
     plan = rd.plan(problem, rd.ring(8), BUDGET, **options)
-    runs = rd.sweep(problem, rd.ring(8), range(16), [BUDGET], **options)
+    runs = rd.sweep(problem, rd.ring(8), range(size(16, 4)), [BUDGET], **options)
     assert set(runs.plf) == {plan.activations}
     assert 0.5 < np.median(runs.excess) / plan.predicted < 2.0
 

@@ -137,7 +137,7 @@ def test_nothing_in_publish_depends_on_records_but_through_the_noise(algorithm, 
     for name in MEASURED:
         assert (one / "keep" / name).read_bytes() != (two / "keep" / name).read_bytes(), name
     measured = [read(folder / "keep" / "summary.json") for folder in folders]
-    assert all(measured[0][name] != measured[1][name] for name in measured[0])
+    assert all(measured[0][name] != measured[1][name] for name in measured[0] if name != "seconds")
     jax.clear_caches()  # of steps that were compiled with a blind release
 
 

@@ -293,7 +293,9 @@ def solve_apart(environment):
     import os
 
     kept = {
-        k: v for k, v in os.environ.items() if not k.startswith(("JAX_COMPILATION", "JAX_PERSISTENT", "RELAYDP_COMP"))
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("JAX_COMPILATION", "JAX_PERSISTENT", "RELAYDP_COMP", "XLA_FLAGS"))
     }
     done = subprocess.run([sys.executable, "-c", SOLVE], capture_output=True, text=True, env={**kept, **environment})
     assert done.returncode == 0 and not done.stderr, done.stderr

@@ -7,6 +7,7 @@ or by OpenDP, is held to a level that chance breaks once in a million.
 import importlib.util
 import math
 import os
+import subprocess
 import sys
 from fractions import Fraction
 
@@ -300,17 +301,26 @@ def test_words_come_from_the_system_and_none_is_kept(monkeypatch):
     assert all(vars(module) == kept for module, kept in before.items())
 
 
+FORKED = """
+import os
+from relaydp.privacy.secret import draw_lattice
+draw_lattice(1)
+receive, send = os.pipe()
+pid = os.fork()
+drawn = draw_lattice(4)
+if pid == 0:
+    os.write(send, drawn.tobytes())
+    os._exit(0)
+import numpy
+print(*drawn, *numpy.frombuffer(os.read(receive, 32), numpy.int64))
+os.waitpid(pid, 0)
+"""
+
+
 def test_two_processes_of_one_birth_draw_different_noise():
-    receive, send = os.pipe()
-    draw_lattice(1)
-    pid = os.fork()
-    if pid == 0:
-        os.write(send, draw_lattice(4).tobytes())
-        os._exit(0)
-    mine, theirs = draw_lattice(4), np.frombuffer(os.read(receive, 32), np.int64)
-    os.waitpid(pid, 0)
-    os.close(receive), os.close(send)
-    assert len(set(mine.tolist()) | set(theirs.tolist())) == 8
+    # in a process of its own: this one has JAX's threads, and must not be forked
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True)
+    assert len(set(done.stdout.split())) == 8, done.stderr
 
 
 @pytest.mark.parametrize("count", [-1, 1.0, True, None, "3"])

@@ -93,7 +93,8 @@ SAYS = "paste these lines and the first failure into a new issue"
 
 def outcome(folder, body, *args):
     """What pytest prints of one test with the conftest of these tests."""
-    shutil.copy(ROOT / "tests" / "conftest.py", folder)
+    for name in ("conftest.py", "effort.py"):
+        shutil.copy(ROOT / "tests" / name, folder)
     (folder / "test_it.py").write_text(f"def test_it():\n    {body}\n")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args, str(folder)]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CI"))}

@@ -33,7 +33,7 @@ def demo(
     figure: Annotated[
         Path | None, flag(OUTPUT, "Draw the comparison into this file (.png, .svg, .pdf).", "FILE")
     ] = None,
-    seed: Annotated[int, flag(RUN, "Of the simulations, which medians are taken over; default 0.")] = 0,
+    seed: Annotated[int, flag(RUN, "Of the first simulation, which medians are taken over; default 0.")] = 0,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> dict[str, Any]:
