@@ -52,12 +52,12 @@ test-shipped: setup ## laws about bits and kernels, on some of their cases, comp
 	RELAYDP_TESTS=shipped $(BIN)/python -m pytest -q -n auto --dist worksteal $(SHIPPED)
 
 # In two halves: every program that XLA compiles takes mappings of memory, and Linux allows a process 65,530 of them.
-test-all: setup ## every case of every law, compiled as users have it (most of an hour on two cores)
+test-all: setup ## every case but the slow ones, compiled as users have it (most of an hour on two cores)
 	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -n auto --dist worksteal tests/test_[a-h]*.py
 	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -n auto --dist worksteal tests/test_[i-z]*.py
 
 test-slow: setup ## the slow checks: real data, many seeds, large graphs
-	$(BIN)/python -m pytest -q -m slow
+	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -m slow
 
 test-sklearn: setup ## the estimators with the previous minor version of scikit-learn (SKLEARN="-m slow" for the checks without privacy)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/sklearn "scikit-learn==1.8.*"

@@ -43,20 +43,36 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.hookimpl(trylast=True)  # what `-m` and `-k` leave is sampled: else a law could be left with nothing
 def pytest_collection_modifyitems(config, items):
-    """Of a law with `sample(n)` keep n cases, evenly spread over all of them; which ones differs from law to law."""
-    if EVERY_CASE:
+    """Of a law with `sample(n)` keep n cases, chosen so that they show as many values of its parameters as they can."""
+    if EVERY_CASE or config.option.keyword:
         return
     laws, chosen = {}, set()
     for item in items:
         laws.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for law, cases in laws.items():
+    for cases in laws.values():
         mark = cases[0].get_closest_marker("sample")
-        count = min(mark.args[0], len(cases)) if mark else len(cases)
-        first = zlib.crc32(law.encode()) % len(cases)
-        chosen |= {cases[(first + k * len(cases) // count) % len(cases)] for k in range(count)}
+        chosen.update(_spread(cases, mark.args[0]) if mark else cases)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = [item for item in items if item in chosen]
+
+
+def _spread(cases, count):
+    """So many of the cases, each with the most values of parameters that none before it had."""
+    left = sorted(cases, key=lambda case: zlib.crc32(case.nodeid.encode()))  # any order, the same in every process
+    kept, seen = [], set()
+    while left and len(kept) < count:
+        best = max(left, key=lambda case: len(_values(case) - seen))
+        left.remove(best)
+        kept.append(best)
+        seen |= _values(best)
+    return kept
+
+
+def _values(case):
+    """The parts of a case's name, each with its place: "nids-ring" is nids in the first and ring in the second."""
+    return set(enumerate(case.callspec.id.split("-"))) if hasattr(case, "callspec") else set()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

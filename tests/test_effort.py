@@ -27,12 +27,23 @@ def test_alone(): pass
 
 @pytest.mark.parametrize("case", range(4))
 def test_cheap(case): pass
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("case", [pytest.param(k, marks=pytest.mark.slow) for k in range(9)] + [9])
+def test_slow_but_for_one(case): pass
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("one", "abc")
+@pytest.mark.parametrize("two", "xyz")
+def test_of_two_parameters(one, two): pass
 """
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = sample(n): some\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\naddopts = -m 'not slow'\nmarkers =\n  sample(n): some\n  slow: not now\n"
+    )
     for name in ("conftest.py", "effort.py"):
         shutil.copy(HERE / name, tmp_path / name)
     (tmp_path / "test_laws.py").write_text(LAWS)
@@ -41,20 +52,24 @@ def folder(tmp_path):
 
 def run(folder, *words, **settings):
     environment = {**os.environ, "RELAYDP_TESTS": "", **settings}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    command = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True).stdout
 
 
 def test_a_dear_law_has_some_of_its_cases_and_no_law_has_none(folder):
     first = run(folder, "-vv")
-    assert "10 passed, 7 deselected" in first
+    assert "14 passed, 22 deselected" in first
     kept = [line.split()[0] for line in first.splitlines() if "::test_dear" in line]
     assert len(set(kept)) == 3
-    assert all(f"::{law}" in first for law in ("test_with_few_cases[1]", "test_alone", "test_cheap[3]"))
+    laws = ("test_with_few_cases[1]", "test_alone", "test_cheap[3]", "test_slow_but_for_one[9]")
+    assert all(f"::{law}" in first for law in laws)
+    pairs = [line.split("[")[1][:3] for line in first.splitlines() if "::test_of_two_parameters[" in line]
+    assert sorted(pair[0] for pair in pairs) == [*"xyz"] and sorted(pair[2] for pair in pairs) == [*"abc"]
     left = next(k for k in range(10) if f"test_laws.py::test_dear[{k}]" not in kept)
     assert "1 passed" in run(folder, f"test_laws.py::test_dear[{left}]"), "a case that is asked for runs"
+    assert "1 passed" in run(folder, "-k", f"test_dear and {left}")
 
 
 def test_all_cases_run_when_all_are_asked_for(folder):
     done = run(folder, RELAYDP_TESTS="all")
-    assert "10 failed, 7 passed" in done, "size() gives the larger one there"
+    assert "10 failed, 17 passed" in done, "size() gives the larger one there"
