@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 def run(folder, *words, **settings):
     environment = {**os.environ, "RELAYDP_TESTS": "", **settings}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True).stdout
 
 
