@@ -25,11 +25,15 @@ from relaydp.privacy import epsilon_exact
 
 SOUND = sorted(name for name, method in ALGORITHMS.items() if "gradient" in method.mechanisms)
 ONE = rd.Budget(1.0, 1e-5)
+SURE = 1 - 1e-8  # the confidence of audits of secret noise here: so rarely do sound ones fail
 
 
 def quick(*args, **options):
-    """Steps from the paper, equal shares: what the lab finds is not what is tested here."""
-    usual = {"budget": ONE, "runs": 6000, "steps": "paper", "ratio": 1.0, "progress": False}
+    """Steps from the paper, equal shares: what the lab finds is not what is tested here.
+
+    Of a simulation: one audit of secret noise in a thousand is a false alarm, at the usual confidence.
+    """
+    usual = {"budget": ONE, "runs": 6000, "steps": "paper", "ratio": 1.0, "progress": False, "seed": 0}
     return audit(*args, **usual | options)
 
 
@@ -218,7 +222,8 @@ def test_scores_and_bounds_agree_with_another_auditor():
 @pytest.mark.parametrize(("name", "mechanism"), [("recal", "gradient"), ("nids", "gradient"), ("d-admm", "objective")])
 @pytest.mark.parametrize("seed", [None, 3], ids=["secret", "seed"])
 def test_sound_noise_passes_every_check(name, mechanism, seed):
-    report = quick(name, mechanism, seed=seed, ratio=None, runs=400)
+    sure = SURE if seed is None else 0.999
+    report = quick(name, mechanism, seed=seed, ratio=None, runs=400, confidence=sure)
     assert [check.name for check in report.checks] == [
         "price", "values", "size", "centre", "releases", "runs", "shape",
     ]  # fmt: skip
@@ -393,12 +398,13 @@ def test_audit_catches_a_dropped_clip(monkeypatch):
 
 
 def test_a_report_is_plain_json_and_one_sentence():
-    report = quick(runs=2000, activations=2)
+    report = quick(runs=2000, activations=2, seed=None, confidence=SURE)
     assert json.loads(json.dumps(report.summary(), allow_nan=False))["verdict"] == report.verdict
-    assert str(report) == report.sentence and "99.9 % confidence" in report.sentence
+    assert str(report) == report.sentence and "99.999999 % confidence" in report.sentence
     assert len(report.bounds) == 4 and {bound.kind for bound in report.bounds} == {"any", "gaussian"}
     one, two = (quick(runs=2000, activations=2, seed=7) for _ in range(2))
     assert one.bounds == two.bounds and one.checks == two.checks and one.noise == "seed" != report.noise
+    assert "99.9 % confidence" in one.sentence
 
 
 BAD = {
@@ -429,7 +435,7 @@ def test_the_command_says_its_verdict_in_its_exit_code():
     app.command("audit")(command)
     app.command("other")(lambda: None)
     call = lambda *words: CliRunner().invoke(app, ["audit", "--runs", "2000", "--activations", "2", *words])  # noqa: E731
-    fine = call("--epsilon", "4")
+    fine = call("--epsilon", "4", "--seed", "0")
     assert fine.exit_code == 0 and fine.stdout.startswith("consistent")
     refuted = call("--mechanism", "published", "--json")
     assert refuted.exit_code == 1 and json.loads(refuted.stdout)["verdict"] == "refuted"
@@ -449,13 +455,13 @@ def test_published_claims_that_hold_the_state_equal_fall_in_longer_runs(name):
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_the_bound_is_close_to_a_sound_claim(epsilon):
     """100,000 runs, 99.9 %: never above the claim, and at least 0.7 of it for the worst canary."""
-    for _ in range(3):
-        report = audit(budget=rd.Budget(epsilon, 1e-5), progress=False)
+    for seed in range(3):
+        report = audit(budget=rd.Budget(epsilon, 1e-5), progress=False, seed=seed)
         assert 0.7 * report.claimed < report.epsilon < report.claimed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOUND)
 def test_the_bound_is_close_to_a_sound_claim_for_every_algorithm(name):
-    report = audit(name, budget=ONE, progress=False)
+    report = audit(name, budget=ONE, progress=False, seed=0)
     assert 0.7 * report.claimed < report.epsilon < report.claimed

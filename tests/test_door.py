@@ -288,9 +288,10 @@ def test_every_release_has_the_noise_it_is_charged_for_and_noise_of_its_own(solv
     result, z = released(solved, seed)
     assert result.private == (seed is None)
     vectors = z.reshape(90, 40)
-    assert abs(z.std() - 1.0) < 0.05 and (0.5 < vectors.std(axis=1)).all() and (vectors.std(axis=1) < 1.6).all()
+    # secret noise may not fail by chance: of 3600 draws 0.08 is seven deviations, and of 40 so are 0.35 and 2
+    assert abs(z.std() - 1.0) < 0.08 and (0.35 < vectors.std(axis=1)).all() and (vectors.std(axis=1) < 2.0).all()
     between = np.abs(np.corrcoef(vectors) - np.eye(90)).max()
-    assert between < 0.8, "two turns, or two agents, with one noise"
+    assert between < 0.9, "two turns, or two agents, with one noise"
 
 
 def test_secret_noise_of_two_runs_differs_even_with_one_walk(solved, monkeypatch):
@@ -300,7 +301,7 @@ def test_secret_noise_of_two_runs_differs_even_with_one_walk(solved, monkeypatch
     monkeypatch.setattr(secrets, "randbits", lambda bits: 7)
     (one, a), (two, b) = released(solved, None), released(solved, None)
     assert one.config["solve"]["walk_seed"] == two.config["solve"]["walk_seed"] == 7
-    assert not np.isclose(a, b, rtol=1e-9).any() and abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.2
+    assert not np.isclose(a, b, rtol=1e-12, atol=0).any() and abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.2
 
 
 def test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own(solved):
@@ -324,7 +325,7 @@ def test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged(s
     scale, facts = float(gaussian_scale(2.0 * clip / 3, BUDGET.rho)), problem.public_facts()
     stepsize = _choose(facts, BUDGET.rho, 1, None)[0] / float(facts.smoothness.max())
     z = (-alone.x / stepsize - means) / scale
-    assert abs(z.std() - 1.0) < 0.1 and abs(z.mean()) < 5 / math.sqrt(z.size)
-    assert abs((z * means).sum() / np.linalg.norm(means)) < 5.0, "the records' part is not the clipped mean"
+    assert abs(z.std() - 1.0) < 0.13 and abs(z.mean()) < 6 / math.sqrt(z.size)  # six deviations of 1200 draws
+    assert abs((z * means).sum() / np.linalg.norm(means)) < 6.0, "the records' part is not the clipped mean"
     events = alone.ledger.events(0)
     assert len(events) == 1 and events[0].scale == pytest.approx(scale, rel=1e-6)

@@ -1,7 +1,7 @@
 """The network's noise: secret noise at the planned scale, and that the seeded kind is the simulator's.
 
 `test_secret` has the laws of secret noise itself. Draws of `Sampler` cannot be seeded, so each statistical law is held
-to a level that chance breaks once in a million.
+to a level that chance breaks once in a thousand million.
 """
 
 import inspect
@@ -26,7 +26,7 @@ from relaydp.privacy.secret import K, release_secret, stretch
 from relaydp.runtime import noise
 from relaydp.runtime.noise import Sampler, Seeded
 
-LEVEL = 1e-6
+LEVEL = 1e-9
 DRAWS = 200_000
 SENSITIVITY = 2.0 / 1500
 

@@ -163,7 +163,8 @@ def test_a_private_runs_files_name_no_measurement_seed_or_checksum(saved):
     text = b"".join(path.read_bytes() for path in publish.iterdir())
     for secret in (result.config["problem"]["data_sha256"], result.config["problem"]["order_sha256"]):
         assert secret.encode() not in text
-    for value in (result.objective, result.accuracy, result.relative_error, result.reference.value):
+    measured = (result.objective, result.accuracy, result.relative_error, result.reference.value)
+    for value in (value for value in measured if len(repr(value)) > 6):  # an accuracy of 0.5 would be found by chance
         assert repr(value).encode() not in text and np.float64(value).tobytes() not in text
     assert result.reference.x.tobytes() not in text
 

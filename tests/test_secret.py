@@ -1,7 +1,7 @@
 """Secret noise: that its distribution is exact, its words are used once, and what is promised of it follows.
 
 Where a test hands over the words they are fixed, and so is its outcome. What is drawn from the operating system, here
-or by OpenDP, is held to a level that chance breaks once in a million.
+or by OpenDP, is held to a level that chance breaks once in a thousand million.
 """
 
 import importlib.util
@@ -39,7 +39,8 @@ from relaydp.privacy.secret import (
 )
 from relaydp.privacy.sensitivity import rounding, sensitivity
 
-LEVEL = 1e-6
+LEVEL = 1e-6  # of what has fixed words
+RARE = 1e-9  # of what has not
 DRAWS = 40_000
 
 
@@ -102,24 +103,24 @@ def agree(first, second, scale):
 @pytest.mark.parametrize("bits", [1, 4, 12])
 def test_it_agrees_with_opendp(bits):
     enable_features("contrib")
-    scale = 2.0**bits
-    space = vector_domain(atom_domain(T=float, nan=False), size=DRAWS), l2_distance(T=float)
-    theirs = np.array(make_gaussian(*space, scale=scale, k=0)(np.zeros(DRAWS))).astype(np.int64)
-    assert agree(samples(bits), theirs, scale) > LEVEL
+    scale, count = 2.0**bits, 150_000  # so many that five per cent are six deviations beyond the level
+    space = vector_domain(atom_domain(T=float, nan=False), size=count), l2_distance(T=float)
+    theirs = np.array(make_gaussian(*space, scale=scale, k=0)(np.zeros(count))).astype(np.int64)
+    assert agree(samples(bits, count), theirs, scale) > RARE
     for factor in (0.95, 1.05):
-        assert agree(np.rint(drawn_at(16 * factor) * scale / 16), theirs, scale) < LEVEL
+        assert agree(drawn_at(factor * scale, count), theirs, scale) < RARE
 
 
 def test_at_its_own_scale_it_is_gaussian_down_to_its_lowest_bits():
-    count = 100_000
+    count = 400_000  # so many that a scale five per cent off is ten deviations beyond the level
     z = draw_lattice(count)
-    x, bound = z / 2.0**K, -stats.norm.ppf(LEVEL / 2)
+    x, bound = z / 2.0**K, -stats.norm.ppf(RARE / 2)
     assert z.dtype == np.int64 and len(np.unique(z)) > count - 5
     for power, mean, variance in ((1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)):
         assert abs(np.mean(x**power) - mean) < bound * math.sqrt(variance / count)
-    assert stats.kstest(x, "norm").pvalue > LEVEL > stats.kstest(1.05 * x, "norm").pvalue
-    assert stats.chisquare(np.bincount(z & 255, minlength=256)).pvalue > LEVEL
-    assert stats.chisquare(np.bincount((z >> 30) & 255, minlength=256)).pvalue > LEVEL
+    assert stats.kstest(x, "norm").pvalue > RARE > stats.kstest(1.05 * x, "norm").pvalue
+    assert stats.chisquare(np.bincount(z & 255, minlength=256)).pvalue > RARE
+    assert stats.chisquare(np.bincount((z >> 30) & 255, minlength=256)).pvalue > RARE
     assert abs(np.corrcoef(x[1:], x[:-1])[0, 1]) < bound / math.sqrt(count)
 
 
@@ -297,7 +298,7 @@ def test_words_come_from_the_system_and_none_is_kept(monkeypatch):
     before = {module: dict(vars(module)) for module in (secret, lattice)}
     first, second = draw_lattice(3072), draw_lattice(3072)
     assert len(asked) >= 3 and min(asked[1], asked[2]) > 8 * 3072  # each call asks for its own
-    assert not np.isin(first, second).any()
+    assert np.isin(first, second).sum() <= 1  # one number may be drawn twice, once in 400,000 times
     assert all(vars(module) == kept for module, kept in before.items())
 
 

@@ -173,7 +173,7 @@ def audit(
     computed (two scores, two kinds), each at a quarter of the doubt, less the tenth of it that the first layer has: all
     hold together at `confidence`. A gaussian bound counts for "gradient" only, since only it claims mu-GDP.
 
-    >>> report = audit(budget=Budget(4.0, 1e-5), runs=8000)
+    >>> report = audit(budget=Budget(4.0, 1e-5), runs=8000, seed=0)
     >>> report.verdict, report.epsilon < report.claimed
     ('consistent', True)
     """
@@ -457,7 +457,7 @@ def _best_threshold(first: np.ndarray, second: np.ndarray, delta: float, doubt: 
 
 def _sentence(facts: dict[str, Any], best: Bound, verdict: str, runs: int) -> str:
     claim = f"epsilon {facts['claimed']:.4g} at delta {facts['delta']:g}"
-    sure = f"{100 * facts['confidence']:g} % confidence"
+    sure = f"{100 * facts['confidence']:.12g} % confidence"  # never rounded up to 100
     basis = "a bound for any mechanism" if best.kind == "any" else "a bound against claims of mu-GDP, such as this"
     who = f"{facts['mechanism']} mechanism of {facts['algorithm']}"
     if verdict == "refuted":
