@@ -8,8 +8,10 @@ import json
 import math
 import os
 import pickle
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import jax
 import numpy as np
@@ -241,3 +243,44 @@ def test_the_sensitivity_has_room_for_rounding():
     planned = sensitivity(1.0, sizes, 30)[0]
     assert planned >= 2.0 / 4_200_000 * (1 + 7e-7)
     assert planned <= 2.0 / 4_200_000 * (1 + 1e-2)  # and not much more
+
+
+# ---------------------------------------------------------------- accounts promise no more than noise keeps
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e5, 1e-4), (1.0, 1e-31), (1.0, 0.6), (1e-13, 1e-4)])
+def test_an_account_that_no_noise_can_keep_is_not_opened(tmp_path, epsilon, delta):
+    with pytest.raises(PrivacyError, match="arrived"):
+        rd.PrivacyAccount(epsilon, delta, tmp_path / "account")
+    assert not (tmp_path / "account").exists()
+
+
+def test_an_account_below_the_floor_of_noise_in_the_objective_takes_gradients_only():
+    account = rd.PrivacyAccount(30, 1e-25)
+    ledger = rd.Ledger(agents=1, limit_rho=np.inf)
+    ledger.charge(agent=0, hop=0, sensitivity=1.0, scale=2.0)
+    assert account.charge(ledger) == 1
+    ledger.charge(agent=0, hop=1, sensitivity=1.0, scale=2.0, kind="pure", epsilon=0.1)
+    with pytest.raises(PrivacyError, match="noise in the objective"):
+        account.charge(ledger)
+    assert len(account.fits) == 1
+    assert rd.PrivacyAccount(30, 1e-11).charge(ledger) == 1
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE fits SET rho = -1.0", "UPDATE fits SET rho = 9e999", "UPDATE fits SET rho = 'none'",
+               "DELETE FROM fits WHERE number = 1"]
+)  # fmt: skip
+def test_an_account_changed_by_hand_is_refused(tmp_path, change):
+    path = tmp_path / "account"
+    account = rd.PrivacyAccount(1.0, 1e-5, path)
+    ledger = rd.Ledger(agents=1, limit_rho=np.inf)
+    ledger.charge(agent=0, hop=0, sensitivity=1.0, scale=20.0)
+    for _ in range(2):
+        account.charge(ledger)
+    with closing(sqlite3.connect(path)) as rows:
+        rows.execute(change)
+        rows.commit()
+    for use in (lambda: account.spent, lambda: account.charge(ledger), lambda: rd.PrivacyAccount.open(path).left):
+        with pytest.raises(PrivacyError, match="changed by hand"):
+            use()

@@ -22,14 +22,13 @@ from relaydp.engine.randomness import Secret, Source, choose_source
 from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError, RelayError, short
 from relaydp.graph import Graph, Route
-from relaydp.privacy import SOUND, Budget, PrivacyAccount
-from relaydp.privacy import secret as secret_noise
+from relaydp.privacy import SOUND, Budget, PrivacyAccount, proven
 from relaydp.privacy.budget import check_records
+from relaydp.privacy.proven import check_objective
 from relaydp.problem import Facts, Problem, Reference, minimise
 from relaydp.result import Result, Trace, Transcript, versions
 
 TRANSCRIPT_BYTES = 2**31  # a transcript larger than 2 GiB is refused rather than swapped
-OBJECTIVE_FLOOR = 1e-12  # delta: far above what `secret.draw_perturbation` cuts off over a thousand minimisers
 SMALL = 10**6  # values: with fewer, a minimiser takes no longer than what is compiled for it
 
 # A process that ends looks for cycles in all that JAX has traced, for half a second, before it is thrown away anyhow.
@@ -244,13 +243,10 @@ def check_promise(plan: Plan) -> None:
         return
     budget = plan.budget
     check_records(budget, plan.facts.sizes)
-    if plan.mechanism == "objective" and not budget.delta >= OBJECTIVE_FLOOR:
-        raise PrivacyError(
-            f"delta={budget.delta!r} arrived; noise in the objective is float64 and can promise {OBJECTIVE_FLOOR:g} or "
-            "more. Choose a larger delta, or an algorithm with noise on gradients."
-        )
+    if plan.mechanism == "objective":
+        check_objective(budget.delta)
     if plan.mechanism == "gradient":
-        secret_noise.check_promise(budget.epsilon, budget.delta, plan.facts.dim, plan.activations)
+        proven.check_promise(budget.epsilon, budget.delta, plan.facts.dim, plan.activations)
 
 
 def check_account(account: object, source: Source) -> None:
