@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 import relaydp as rd
 from relaydp.cli.main import app
 from relaydp.engine.randomness import ALONE, NOISE, WALK, key_for
-from relaydp.errors import PrivacyError
+from relaydp.errors import PrivacyError, RelayError
 from relaydp.estimator import RelayLogisticRegression
 from relaydp.privacy import epsilon_exact, rho_for
 from relaydp.privacy.sensitivity import sensitivity
@@ -284,3 +284,28 @@ def test_an_account_changed_by_hand_is_refused(tmp_path, change):
     for use in (lambda: account.spent, lambda: account.charge(ledger), lambda: rd.PrivacyAccount.open(path).left):
         with pytest.raises(PrivacyError, match="changed by hand"):
             use()
+
+
+# ---------------------------------------------------------------- solve_alone is held to what solve is
+
+
+@pytest.mark.parametrize("wrong", [{"activations": 0}, {"activations": -3}, {"activations": True}, {"budget": "x"}])
+def test_solve_alone_refuses_what_solve_refuses(wrong):
+    asked = {"budget": BUDGET} | wrong
+    said = []
+    for call in (lambda: rd.solve(problem(), rd.ring(AGENTS), **asked), lambda: rd.solve_alone(problem(), **asked)):
+        with pytest.raises(RelayError) as refused:
+            call()
+        said.append((type(refused.value), str(refused.value)))
+    assert said[0] == said[1]
+
+
+def test_solve_alone_charges_an_account():
+    account = rd.PrivacyAccount(1.5, 1e-5)
+    alone = rd.solve_alone(problem(), BUDGET, activations=2, account=account)
+    assert len(account.fits) == 1 and math.isclose(account.spent, alone.epsilon, rel_tol=1e-6)
+    with pytest.raises(PrivacyError, match="It did not run"):
+        rd.solve_alone(problem(), rd.Budget(1.4, 1e-5), activations=2, account=account)
+    with pytest.raises(PrivacyError, match="without a promise"):
+        rd.solve_alone(problem(), BUDGET, activations=2, account=account, seed=0)
+    assert len(account.fits) == 1

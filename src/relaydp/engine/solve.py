@@ -95,8 +95,7 @@ def solve(
     ('finished', 2.0)
     """
     began = time.perf_counter()
-    if budget is not None and not isinstance(budget, Budget):
-        raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
+    check_budget(budget)
     _check_trace(trace)
     source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, find_algorithm(algorithm)) in SOUND)
     if account is not None:
@@ -234,6 +233,12 @@ def make_result(
         },
         versions=versions(),
     )
+
+
+def check_budget(budget: object) -> None:
+    """Refuse what is neither a Budget nor None."""
+    if budget is not None and not isinstance(budget, Budget):
+        raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
 
 
 def check_promise(plan: Plan) -> None:
