@@ -122,6 +122,9 @@ def test_a_seeded_run_says_that_it_is_not_private(done):
     certificate = json.loads((done.journal(0) / "result" / "certificate.json").read_text())
     assert certificate["private"] is False and certificate["epsilon"] is None
     assert "not private" in certificate["promise"] and "NOT PRIVATE" in certificate["mechanism"]["source"]
+    ledger = done.journal(0) / "result" / "ledger.json"
+    assert json.loads(ledger.read_text())["run"] == "simulation"  # also where it lies alone
+    assert "Simulation: no promise" in relaydp("ledger", "verify", ledger, "--delta", "1e-4").output
 
 
 def test_every_ledger_verifies_and_every_activation_is_in_all_three_books(done):

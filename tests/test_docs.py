@@ -5,6 +5,7 @@ How a page is read and run is told in scripts/page_snippets.py.
 
 import doctest
 import importlib
+import io
 import json
 import pkgutil
 import re
@@ -22,6 +23,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import page_snippets  # noqa: E402
 import update_errors  # noqa: E402
+import update_readme  # noqa: E402
 from page_snippets import SnippetError, blocks_of, calls_of, parse_command, run_page  # noqa: E402
 
 DOCS = ROOT / "docs"
@@ -143,19 +145,49 @@ def test_tests_that_pages_point_to_exist():
 
 
 def test_the_readmes_table_is_what_the_demo_prints():
+    """Cell by cell, as the same script renders them; the private run's own accuracy is in none of them."""
     from relaydp.cli.demo import demo
 
-    rows = re.findall(r"^\| (relay.*|alone.*) \|$", (ROOT / "README.md").read_text(), re.M)
-    printed = [[cell.strip() for cell in row.split("|")] for row in rows]
-    measured = demo(quiet=True)
-    assert len(printed) == len(measured["rows"]) == 3
-    for cells, row in zip(printed, measured["rows"], strict=True):
-        assert cells[0] == row["who"]
-        again = row.get("accuracy_median", row["accuracy"])  # a private run's own accuracy is another one each time
-        assert abs(float(cells[1].split()[0]) - again) < 0.003  # other machines round differently
-        assert cells[3] == ("none" if row["epsilon"] is None else f"{row['epsilon']:.3f}")
-        assert [int(cell) for cell in cells[5:]] == [row["plf"], row["messages"]]
+    def rendered(text):
+        rows = re.findall(r"^\| (relay.*|alone.*) \|$", text, re.M)
+        return [[cell.strip() for cell in row.split("|")] for row in rows]
+
+    page, measured = (ROOT / "README.md").read_text(), demo(quiet=True)
+    shown = page.split(update_readme.START)[1].split(update_readme.END)[0]
+    again = update_readme.table(measured)
+    assert len(rendered(shown)) == 3
+    for cells, new in zip(rendered(shown), rendered(again), strict=True):
+        who, *numbers = zip(cells, new, strict=True)
+        assert who[0] == who[1]
+        for here, there in numbers[:2]:  # accuracy with its range, loss: other machines round differently
+            assert len(here.split()) == len(there.split())
+            pairs = zip(re.findall(r"[\d.]+", here), re.findall(r"[\d.]+", there), strict=True)
+            assert all(abs(float(a) - float(b)) < 0.003 for a, b in pairs)
+        assert all(here == there for here, there in numbers[2:])  # epsilon, by the paper's formula, PLF, messages
+    assert shown.splitlines()[0] == again.splitlines()[0] and shown.splitlines()[-1] == again.splitlines()[-1]
     assert min(measured["rows"][1][name] for name in ("accuracy", "accuracy_median")) >= 0.93
+
+
+def test_the_demos_table_fits_eighty_columns():
+    """Every cell whole, with the longest that it prints."""
+    from rich.console import Console
+
+    from relaydp.cli.demo import _print
+
+    numbers = {"objective": 0.17367, "plf": 300, "messages": 2400}
+    private = {"accuracy": 0.9535, "accuracy_median": 0.95025, "accuracy_min": 0.9435, "accuracy_max": 0.956}
+    rows = [
+        {"who": "relay, no privacy", "accuracy": 0.964, "epsilon": None, "epsilon_paper": None, **numbers},
+        {"who": "relay, epsilon 1", **private, "epsilon": 1.0, "epsilon_paper": 1.322, **numbers},
+        {"who": "alone, epsilon 1", **private, "epsilon": 1.0, "epsilon_paper": 1.322, **numbers},
+    ]
+    console = Console(width=80, record=True, quiet=False, file=io.StringIO())
+    summary = {"data": "fashion-small", "graph": "ring(8)", "delta": 1e-5, "rows": rows, "seconds": 9.7}
+    _print(console, summary)
+    text = console.export_text()
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    for cell in ("accuracy", "messages", "relay, no privacy", "relay, epsilon 1", "0.9535", "0.1737", "2400", "1.322"):
+        assert cell in text
 
 
 # ---------------------------------------------------------------- the machinery can fail

@@ -8,8 +8,10 @@ import json
 import math
 import os
 import pickle
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import jax
 import numpy as np
@@ -19,7 +21,7 @@ from typer.testing import CliRunner
 import relaydp as rd
 from relaydp.cli.main import app
 from relaydp.engine.randomness import ALONE, NOISE, WALK, key_for
-from relaydp.errors import PrivacyError
+from relaydp.errors import PrivacyError, RelayError
 from relaydp.estimator import RelayLogisticRegression
 from relaydp.privacy import epsilon_exact, rho_for
 from relaydp.privacy.sensitivity import sensitivity
@@ -241,3 +243,69 @@ def test_the_sensitivity_has_room_for_rounding():
     planned = sensitivity(1.0, sizes, 30)[0]
     assert planned >= 2.0 / 4_200_000 * (1 + 7e-7)
     assert planned <= 2.0 / 4_200_000 * (1 + 1e-2)  # and not much more
+
+
+# ---------------------------------------------------------------- accounts promise no more than noise keeps
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e5, 1e-4), (1.0, 1e-31), (1.0, 0.6), (1e-13, 1e-4)])
+def test_an_account_that_no_noise_can_keep_is_not_opened(tmp_path, epsilon, delta):
+    with pytest.raises(PrivacyError, match="arrived"):
+        rd.PrivacyAccount(epsilon, delta, tmp_path / "account")
+    assert not (tmp_path / "account").exists()
+
+
+def test_an_account_below_the_floor_of_noise_in_the_objective_takes_gradients_only():
+    account = rd.PrivacyAccount(30, 1e-25)
+    ledger = rd.Ledger(agents=1, limit_rho=np.inf)
+    ledger.charge(agent=0, hop=0, sensitivity=1.0, scale=2.0)
+    assert account.charge(ledger) == 1
+    ledger.charge(agent=0, hop=1, sensitivity=1.0, scale=2.0, kind="pure", epsilon=0.1)
+    with pytest.raises(PrivacyError, match="noise in the objective"):
+        account.charge(ledger)
+    assert len(account.fits) == 1
+    assert rd.PrivacyAccount(30, 1e-11).charge(ledger) == 1
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE fits SET rho = -1.0", "UPDATE fits SET rho = 9e999", "UPDATE fits SET rho = 'none'",
+               "DELETE FROM fits WHERE number = 1"]
+)  # fmt: skip
+def test_an_account_changed_by_hand_is_refused(tmp_path, change):
+    path = tmp_path / "account"
+    account = rd.PrivacyAccount(1.0, 1e-5, path)
+    ledger = rd.Ledger(agents=1, limit_rho=np.inf)
+    ledger.charge(agent=0, hop=0, sensitivity=1.0, scale=20.0)
+    for _ in range(2):
+        account.charge(ledger)
+    with closing(sqlite3.connect(path)) as rows:
+        rows.execute(change)
+        rows.commit()
+    for use in (lambda: account.spent, lambda: account.charge(ledger), lambda: rd.PrivacyAccount.open(path).left):
+        with pytest.raises(PrivacyError, match="changed by hand"):
+            use()
+
+
+# ---------------------------------------------------------------- solve_alone is held to what solve is
+
+
+@pytest.mark.parametrize("wrong", [{"activations": 0}, {"activations": -3}, {"activations": True}, {"budget": "x"}])
+def test_solve_alone_refuses_what_solve_refuses(wrong):
+    asked = {"budget": BUDGET} | wrong
+    said = []
+    for call in (lambda: rd.solve(problem(), rd.ring(AGENTS), **asked), lambda: rd.solve_alone(problem(), **asked)):
+        with pytest.raises(RelayError) as refused:
+            call()
+        said.append((type(refused.value), str(refused.value)))
+    assert said[0] == said[1]
+
+
+def test_solve_alone_charges_an_account():
+    account = rd.PrivacyAccount(1.5, 1e-5)
+    alone = rd.solve_alone(problem(), BUDGET, activations=2, account=account)
+    assert len(account.fits) == 1 and math.isclose(account.spent, alone.epsilon, rel_tol=1e-6)
+    with pytest.raises(PrivacyError, match="It did not run"):
+        rd.solve_alone(problem(), rd.Budget(1.4, 1e-5), activations=2, account=account)
+    with pytest.raises(PrivacyError, match="without a promise"):
+        rd.solve_alone(problem(), BUDGET, activations=2, account=account, seed=0)
+    assert len(account.fits) == 1

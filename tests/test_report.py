@@ -391,7 +391,21 @@ def test_a_comparison_comes_back_as_it_was(compared):
     assert list(again.traces) == ["recal"]
     page = Reader(make_page(read_sources([folder])))
     assert "are simulations: no promise" in page.text
+    kept = json.loads((folder / "comparison.json").read_text())
+    assert kept["simulation"] is True and not any("epsilon" in trace for trace in kept["traces"].values())
     assert "1 could not run as asked" in page.text and "d-admm : mechanism='gradient' is not defined here" in page.text
+
+
+def test_a_comparison_of_an_earlier_version_is_read(compared, tmp_path):
+    """It had no word on simulations, and called what was planned epsilon."""
+    found, folder = compared
+    old = json.loads((folder / "comparison.json").read_text())
+    del old["simulation"]
+    for trace in old["traces"].values():
+        trace["epsilon"] = trace.pop("epsilon_planned")
+    (tmp_path / "comparison.json").write_text(json.dumps(old))
+    again = load_comparison(tmp_path)
+    assert again.spent == load_comparison(folder).spent and again.about == json.loads(json.dumps(found.about))
 
 
 def test_an_attack_comes_back_as_it_was_and_says_that_it_holds_records(attacked):

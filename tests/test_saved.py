@@ -378,3 +378,16 @@ def test_a_held_out_label_is_looked_at_before_the_run_and_never_quoted(monkeypat
     with pytest.raises(InputError, match="nothing ran") as caught:
         rd.solve(odd, rd.path(2), activations=2, budget=BUDGET, reference=False)
     assert "47" not in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_a_private_runs_ledger_prints_no_epsilon_at_a_delta_that_is_none(saved, tmp_path, command):
+    """Below the noise's floor, above a half, 1/m or more; a simulation promises nothing and may show any."""
+    for delta, says in (("1e-300", "1e-30 to 0.5"), ("0.9", "1e-30 to 0.5"), ("0.01", "1/152"), ("2", "between 0")):
+        for place in (saved["private"][1], saved["private"][1] / "publish"):
+            done = call("ledger", command, place, "--delta", delta)
+            assert done.exit_code == 2 and says in " ".join(done.output.split())
+            assert "epsilon 0" not in done.output
+        if 1e-30 <= float(delta) < 1 or (command, delta) == ("show", "1e-300"):  # another accountant stops before that
+            assert call("ledger", command, saved["simulation"][1], "--delta", delta).exit_code == 0
+    assert call("ledger", command, saved["private"][1], "--delta", "1e-6").exit_code == 0

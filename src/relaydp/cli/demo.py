@@ -197,7 +197,7 @@ def _print(console: Console, summary: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(title=f"{summary['data']}, {summary['graph']}, delta {summary['delta']:g}", title_justify="left")
-    for name in ("", "accuracy", "simulated", "loss F", "epsilon", "paper's", "PLF", "messages"):
+    for name in ("", "accuracy", "median", "loss F", "epsilon", "PLF", "messages"):  # 80 columns have room for these
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     for row in summary["rows"]:
         table.add_row(
@@ -206,7 +206,6 @@ def _print(console: Console, summary: dict[str, Any]) -> None:
             f"{row['accuracy_median']:.4f}" if "accuracy_median" in row else "",
             f"{row['objective']:.4f}",
             "none" if row["epsilon"] is None else f"{row['epsilon']:.3f}",
-            "none" if row["epsilon_paper"] is None else f"{row['epsilon_paper']:.3f}",
             str(row["plf"]),
             str(row["messages"]),
         )
@@ -214,14 +213,14 @@ def _print(console: Console, summary: dict[str, Any]) -> None:
     relay, alone = summary["rows"][1:]
     console.print(
         f"accuracy is this run's: private, with secret noise, another one each time (alone: the median of {AGENTS} "
-        f"agents). simulated and loss are medians over seeds: the relay's over {SEEDS} "
+        f"agents). median, and loss, are of simulations: the relay's over {SEEDS} seeds "
         f"({relay['accuracy_min']:.4f} to {relay['accuracy_max']:.4f}), alone over {AGENTS} agents and {ALONE_SEEDS} "
         f"seeds ({alone['accuracy_min']:.4f} to {alone['accuracy_max']:.4f})."
     )
     console.print(
-        "epsilon is exact; paper's is the same noise by the paper's formula. It covers every record of every agent "
-        "against all who see the batons, the other agents included. Accuracy (test records) and loss are the demo's "
-        "own measurement and not covered."
+        f"epsilon is exact; by the paper's formula the same noise costs {relay['epsilon_paper']:.3f} (relay) and "
+        f"{alone['epsilon_paper']:.3f} (alone). It covers every record of every agent against all who see the batons, "
+        "the other agents included. Accuracy (test records) and loss are the demo's own measurement and not covered."
     )
     if "figure" in summary:
         console.print(f"Figure: {summary['figure']}")

@@ -49,12 +49,14 @@ def verify(file: File, delta: Delta = None, json_: AsJson = False, quiet: Quiet 
     Exit codes: 0 the ledger holds, 1 it does not (the reasons are printed), 2 it cannot be read.
     """
     path, folder, saved = _open(file)
+    run, chance = _run_kind(folder, saved), _delta(delta, folder, path)
+    if run == "private":
+        _check_delta(chance, folder, saved)
     with step_bar(quiet or json_, "recomputing every agent's epsilon"):
         from relaydp.privacy import verify as check
 
-        found = check(saved, _delta(delta, folder, path))
+        found = check(saved, chance)
     reasons = [*found.reasons, *_broken_claims(folder, found)]
-    run = _run_kind(folder, saved)
     if json_:
         print_json({"file": str(path), "run": run, **found.to_json(), "holds": not reasons, "reasons": reasons})
     elif not quiet:
@@ -80,6 +82,8 @@ def show(file: File, delta: Delta = None, json_: AsJson = False) -> None:
     path, folder, saved = _open(file)
     ledger, run = Ledger.from_json(saved), _run_kind(folder, saved)
     chance = _delta(delta, folder, path, needed=False)
+    if run == "private" and chance is not None:
+        _check_delta(chance, folder, saved)
     worth = [(None, None)] * ledger.agents if chance is None else ledger.by_agent(chance)
     columns = (ledger.counts.tolist(), ledger.spent().tolist(), ledger.limit.tolist(), worth)
     rows = [
@@ -142,6 +146,28 @@ def _delta(given: float | None, folder: Path, path: Path, needed: bool = True) -
             f"no delta known for {path}: no budget in a config.json beside it. Pass --delta, such as 1e-5."
         )
     return budget.get("delta")
+
+
+def _check_delta(delta: Any, folder: Path, saved: dict[str, Any]) -> None:
+    """Refuse an epsilon of a private run at a delta that its noise cannot keep, or that says nothing (1/m or more)."""
+    from relaydp.privacy import Budget
+    from relaydp.privacy.budget import check_floor
+    from relaydp.privacy.proven import check_objective
+
+    config, certificate = _beside(folder, "config.json"), _beside(folder, "certificate.json")
+    check_floor(Budget(1.0, delta).delta)
+    if "pure" in ((saved.get("releases") or {}).get("kind") or ()):
+        check_objective(delta)
+    sizes = (config.get("facts") or certificate.get("public_constants") or {}).get("sizes")
+    own = ((config.get("solve") or {}).get("budget") or {}).get("delta")  # was asked for by name, if it is large
+    if sizes and delta != own:
+        most = int(max(sizes))
+        if delta * most >= 1.0:
+            raise InputError(
+                f"delta={delta!r} arrived for a private run whose largest agent has {most} records; needed less than "
+                f"1/{most} = {1 / most:.3g}: an agent that hands out one of its records whole, picked at random, "
+                "promises as much. Pass a smaller one, or leave it out for the run's own."
+            )
 
 
 def _broken_claims(folder: Path, found: Verification) -> list[str]:

@@ -141,6 +141,8 @@ def in_flags(text: str, flags: dict[str, tuple[str, str]]) -> str:
     'Pass --record-norm=NUMBER or --ranges=LOW,HIGH.'
     >>> in_flags("--ranges: ranges='a b' arrived", flags)
     "--ranges='a b' arrived"
+    >>> in_flags("record_norm=/tmp/a.b arrived.", flags)  # whole, and nothing glued to it
+    '--record-norm=/tmp/a.b arrived.'
     """
 
     def spelled(found: re.Match[str]) -> str:
@@ -151,7 +153,7 @@ def in_flags(text: str, flags: dict[str, tuple[str, str]]) -> str:
     if not flags:
         return text
     names = "|".join(map(re.escape, flags))
-    value = r"'([^']*)'|([\w+-](?:[\w.+-]*\w)?)|(\(low, high\))|(?![\[{(\"=])"
+    value = r"'([^']*)'|([\w+/~-](?:[\w./+~-]*\w)?)|(\(low, high\))|(?![\[{(\"=])"
     said = re.sub(rf"(?<![\w.-])({names})=(?:{value})", spelled, text)
     return re.sub(r"^(--[\w-]+): (?=\1=)", "", said)
 

@@ -20,9 +20,10 @@ from relaydp.algorithm import Turn
 from relaydp.algorithm.lab import DEFAULT_ACTIVATIONS
 from relaydp.algorithm.outlook import LONGEST, Directions, guess
 from relaydp.engine.door import open_door
-from relaydp.engine.plan import as_prior
+from relaydp.engine.plan import as_prior, check_count
 from relaydp.engine.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
-from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale
+from relaydp.engine.solve import check_account, check_budget
+from relaydp.privacy import MARGIN, Budget, Ledger, PrivacyAccount, gaussian_scale
 from relaydp.privacy.budget import check_records
 from relaydp.privacy.secret import check_promise, stretch
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
@@ -54,16 +55,23 @@ def solve_alone(
     activations: int | None = None,
     prior: Problem | Directions | None = None,
     seed: int | None = None,
+    account: PrivacyAccount | None = None,
 ) -> Alone:
     """Let every agent train by itself, privately under `budget`, and measure each model on everybody's data.
 
-    With a `seed` it is a simulation without a promise, as in `solve`.
+    With a `seed` it is a simulation without a promise, as in `solve`. A private run is charged to an `account` before
+    it uses a record.
 
     >>> import relaydp as rd
     >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
     >>> rd.solve_alone(problem, rd.Budget(epsilon=2.0, delta=1e-4)).x.shape
     (4, 30)
     """
+    check_budget(budget)
+    check_count(activations)
+    source = choose_source(seed, budget is not None)
+    if account is not None:
+        check_account(account, source)
     facts = problem.measured_facts() if budget is None else problem.public_facts()
     public = as_prior(prior, facts, int(facts.sizes.min()))
     a, shares = _choose(facts, None if budget is None else budget.rho, activations, public)
@@ -76,12 +84,14 @@ def solve_alone(
         ledger = Ledger(facts.agents, budget.rho)
         who, when = np.tile(np.arange(facts.agents), T), np.repeat(np.arange(T), facts.agents)
         ledger.charge_many(who, when, sensitivity[who], scales.ravel())
-    source = choose_source(seed, budget is not None)
     key = key_for(source.seed, ALONE) if isinstance(source, Simulated) else None
     draws = None
     if key is None and budget is not None:
         check_records(budget, facts.sizes)
         check_promise(budget.epsilon, budget.delta, facts.dim, T)
+        if account is not None and ledger is not None:
+            what = f"each alone, {problem.data.name}, {int(facts.sizes.sum())} records, {facts.agents} agents"
+            account.charge(ledger, what, facts.sizes)
         scales = scales * stretch(facts.dim, sensitivity / scales)
         draws = jnp.asarray(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim))
     start = jnp.zeros((facts.agents, facts.dim))

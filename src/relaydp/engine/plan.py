@@ -271,7 +271,7 @@ def make_plan(
         where = method.variants[0] if variant is None else choose(f"variant of {algorithm}", variant, method.variants)
     elif variant is not None:
         raise InputError(f"variant={variant!r} belongs to mechanism 'published'; ask for that, or leave it out.")
-    _check_count(activations)
+    check_count(activations)
     if noise is not None and kind != "published":
         raise PrivacyError("noise= sets the published mechanism's s_1; elsewhere noise follows from the budget.")
     public = kind in SOUND
@@ -356,7 +356,8 @@ def _check_promise(ledger: Ledger, epsilons: list[float], delta: float) -> None:
         raise PrivacyError(f"agent {agent} would spend epsilon {spent:.6g} of {allowed:.6g}: this plan is refused.")
 
 
-def _check_count(activations: int | None) -> None:
+def check_count(activations: int | None) -> None:
+    """Refuse a number of activations that is none."""
     if activations is None:
         return
     whole = isinstance(activations, int | np.integer) and not isinstance(activations, bool)

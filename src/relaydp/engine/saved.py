@@ -36,6 +36,7 @@ class SavedComparison:
         return {
             "comparison": "relaydp",
             "version": VERSION,
+            "simulation": self.budget is not None,  # all runs have seeds: no promise stands behind any of them
             **self.about,
             "budget": None if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
             "best_value": plain(self.best_value),
@@ -43,7 +44,7 @@ class SavedComparison:
             "traces": {
                 name: {
                     **{part.name: _plain_list(getattr(trace, part.name)) for part in fields(Trace)},
-                    "epsilon": self.spent[name],
+                    "epsilon_planned": self.spent[name],
                 }
                 for name, trace in self.traces.items()
             },
@@ -58,14 +59,18 @@ def load_comparison(folder: str | os.PathLike[str]) -> SavedComparison:
         saved = json.loads((path / COMPARISON).read_text())
         if saved["comparison"] != "relaydp" or saved["version"] != VERSION:
             raise ValueError(f"version {saved['version']!r} of {saved['comparison']!r}, not {VERSION} of 'relaydp'")
-        known = ("comparison", "version", "budget", "best_value", "rows", "traces", "versions")
+        known = ("comparison", "version", "simulation", "budget", "best_value", "rows", "traces", "versions")
         return SavedComparison(
             about={name: value for name, value in saved.items() if name not in known},
             budget=None if saved["budget"] is None else Budget(**saved["budget"]),
             best_value=math.nan if saved["best_value"] is None else float(saved["best_value"]),
             rows=[dict(row) for row in saved["rows"]],
             traces={name: _read_trace(trace) for name, trace in saved["traces"].items()},
-            spent={name: trace["epsilon"] for name, trace in saved["traces"].items()},
+            # earlier versions called it epsilon
+            spent={
+                name: trace["epsilon_planned" if "epsilon_planned" in trace else "epsilon"]
+                for name, trace in saved["traces"].items()
+            },
             versions=dict(saved["versions"]),
         )
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:

@@ -22,14 +22,13 @@ from relaydp.engine.randomness import Secret, Source, choose_source
 from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError, RelayError, short
 from relaydp.graph import Graph, Route
-from relaydp.privacy import SOUND, Budget, PrivacyAccount
-from relaydp.privacy import secret as secret_noise
+from relaydp.privacy import SOUND, Budget, PrivacyAccount, proven
 from relaydp.privacy.budget import check_records
+from relaydp.privacy.proven import check_objective
 from relaydp.problem import Facts, Problem, Reference, minimise
 from relaydp.result import Result, Trace, Transcript, versions
 
 TRANSCRIPT_BYTES = 2**31  # a transcript larger than 2 GiB is refused rather than swapped
-OBJECTIVE_FLOOR = 1e-12  # delta: far above what `secret.draw_perturbation` cuts off over a thousand minimisers
 SMALL = 10**6  # values: with fewer, a minimiser takes no longer than what is compiled for it
 
 # A process that ends looks for cycles in all that JAX has traced, for half a second, before it is thrown away anyhow.
@@ -96,8 +95,7 @@ def solve(
     ('finished', 2.0)
     """
     began = time.perf_counter()
-    if budget is not None and not isinstance(budget, Budget):
-        raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
+    check_budget(budget)
     _check_trace(trace)
     source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, find_algorithm(algorithm)) in SOUND)
     if account is not None:
@@ -237,6 +235,12 @@ def make_result(
     )
 
 
+def check_budget(budget: object) -> None:
+    """Refuse what is neither a Budget nor None."""
+    if budget is not None and not isinstance(budget, Budget):
+        raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
+
+
 def check_promise(plan: Plan) -> None:
     """Refuse a promise that says nothing, or that secret noise cannot keep: a delta as large as 1/m or smaller than its
     floor, more releases than it is proven for."""
@@ -244,13 +248,10 @@ def check_promise(plan: Plan) -> None:
         return
     budget = plan.budget
     check_records(budget, plan.facts.sizes)
-    if plan.mechanism == "objective" and not budget.delta >= OBJECTIVE_FLOOR:
-        raise PrivacyError(
-            f"delta={budget.delta!r} arrived; noise in the objective is float64 and can promise {OBJECTIVE_FLOOR:g} or "
-            "more. Choose a larger delta, or an algorithm with noise on gradients."
-        )
+    if plan.mechanism == "objective":
+        check_objective(budget.delta)
     if plan.mechanism == "gradient":
-        secret_noise.check_promise(budget.epsilon, budget.delta, plan.facts.dim, plan.activations)
+        proven.check_promise(budget.epsilon, budget.delta, plan.facts.dim, plan.activations)
 
 
 def check_account(account: object, source: Source) -> None:

@@ -69,14 +69,15 @@ class Sweep:
         return np.array([k for k, b in enumerate(self.budget) if b == budget], dtype=int)
 
     def medians(self) -> list[dict[str, Any]]:
-        """One row a budget: medians over the seeds, and the accuracy's quartiles."""
+        """One row a budget: medians over the seeds, and the accuracy's quartiles. With a budget they are simulations:
+        `epsilon_planned` is what the budget asks for, and nothing is promised."""
         rows = []
         for budget in dict.fromkeys(self.budget):
             at = self.of(budget)
             low, high = np.percentile(self.accuracy[at], [25, 75])
             rows.append(
                 {
-                    "epsilon": None if budget is None else budget.epsilon,
+                    "epsilon_planned": None if budget is None else budget.epsilon,
                     "delta": None if budget is None else budget.delta,
                     "runs": len(at),
                     "plf": int(np.median(self.plf[at])),

@@ -35,8 +35,9 @@ from scipy.special import ndtri_exp
 
 from relaydp.errors import InputError, PrivacyError, RelayError
 from relaydp.privacy.accountant import epsilon_exact
-from relaydp.privacy.budget import Budget, check_floor, check_records
+from relaydp.privacy.budget import Budget, check_records
 from relaydp.privacy.ledger import TOLERANCE, Ledger
+from relaydp.privacy.proven import check_objective, check_promise
 
 PATIENCE = 60.0  # seconds to wait for another process's charge; one takes milliseconds
 TABLES = (
@@ -111,7 +112,7 @@ class PrivacyAccount:
         allow_large_delta: bool = False,
     ) -> None:
         self.budget = Budget(epsilon, delta, allow_large_delta=allow_large_delta)
-        check_floor(self.budget.delta)
+        check_promise(self.budget.epsilon, self.budget.delta, dim=1, releases=1)  # or nothing could be charged to it
         self._limit = self.budget.rho
         self.path = None if path is None else Path(path).absolute()
         self._kept: list[tuple[str, str, float]] = []
@@ -168,6 +169,8 @@ class PrivacyAccount:
         """
         if sizes is not None:
             check_records(self.budget, sizes)
+        if any(release.kind == "pure" for release in ledger):
+            check_objective(self.budget.delta)
         rho = price(ledger)
         entry = (datetime.now(UTC).isoformat(timespec="seconds"), what, rho)
         if self.path is None:
@@ -176,7 +179,7 @@ class PrivacyAccount:
                 self._kept.append(entry)
                 return len(self._kept)
         with self._transaction(self.path) as rows:
-            before = rows.execute("SELECT charged, what, rho FROM fits ORDER BY number").fetchall()
+            before = _read(rows, self.path)
             self._check(before, rho)
             rows.execute("INSERT INTO fits (number, charged, what, rho) VALUES (?, ?, ?, ?)", (len(before) + 1, *entry))
         return len(before) + 1
@@ -199,7 +202,7 @@ class PrivacyAccount:
             with self._lock:
                 return list(self._kept)
         with self._connection(self.path) as rows:
-            return rows.execute("SELECT charged, what, rho FROM fits ORDER BY number").fetchall()
+            return _read(rows, self.path)
 
     # -- the file
 
@@ -278,6 +281,19 @@ def _reopen(kind: type[PrivacyAccount], budget: Budget, path: Path) -> PrivacyAc
     if not path.is_file():
         raise PrivacyError(f"the account's file {path} is gone, and with it what was spent. Put it back.")
     return kind(budget.epsilon, budget.delta, path, allow_large_delta=budget.allow_large_delta)
+
+
+def _read(rows: sqlite3.Connection, path: Path) -> list[tuple[str, str, float]]:
+    """All charges of a file, in order. One that no run can have made would give budget back: refused."""
+    found = rows.execute("SELECT number, charged, what, rho FROM fits ORDER BY number").fetchall()
+    for k, (number, _, _, rho) in enumerate(found, start=1):
+        if number != k or not isinstance(rho, float) or not 0.0 <= rho < math.inf:
+            raise PrivacyError(
+                f"the account in {path} has rho {rho!r} as charge {number} in place {k}; needed 0 or more, numbered "
+                "from 1 without a gap. It was changed by hand, so that what was spent is not known: put back a copy "
+                "that was not."
+            )
+    return [(when, what, rho) for _, when, what, rho in found]
 
 
 def _sum(rows: list[tuple[str, str, float]]) -> float:

@@ -71,12 +71,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from relaydp.errors import InputError, PrivacyError
 from relaydp.privacy.budget import DELTA_FLOOR as DELTA_FLOOR  # the smallest delta that (8) admits
-from relaydp.privacy.budget import check_floor
+from relaydp.privacy.proven import EPSILON_CEILING as EPSILON_CEILING
+from relaydp.privacy.proven import SPARE, K
+from relaydp.privacy.proven import check_promise as check_promise
+from relaydp.privacy.proven import slack as slack
 
-K = 40  # noise has a scale of 2^K steps: fine enough for (2) and (6), and 2^22 scales fit in 2^62 steps
 EDGE = 2.0**62  # steps: larger values are cut off to it. Noise is smaller, so that no sum leaves an int64
-SPARE = 2.0**-30  # of the scale: pays for (7), and is seen by nobody
-EPSILON_CEILING = 1000.0  # the largest epsilon for which (8) was worked out
 SMALLEST, LARGEST = 1e-200, 1e200  # of scales: 2^K / s and h are normal numbers
 
 WORDS = 1.9  # that a sample takes, on average
@@ -130,31 +130,6 @@ def stretch(dim: int, ratio: ArrayLike) -> Any:
             "release, or for fewer releases."
         )
     return ((1.0 + SPARE) / (1.0 - share) * (1.0 + 2.0**-48))[()]
-
-
-def slack(dim: int, releases: int) -> float:
-    """tau of (6): how far apart, in logarithms, exact noise and rounded Gaussian noise are over so many releases.
-
-    >>> slack(3072, 1000) < 1e-18
-    True
-    """
-    return releases * (dim + 2700.0) / (9.0 * 4.0**K)
-
-
-def check_promise(epsilon: float, delta: float, dim: int, releases: int) -> None:
-    """Raise unless (8) holds, that is: unless this noise keeps an (epsilon, delta) promise made for Gaussian noise."""
-    check_floor(delta)
-    if not epsilon <= EPSILON_CEILING:
-        raise PrivacyError(
-            f"epsilon={epsilon!r} arrived; secret noise is proven up to {EPSILON_CEILING:g}, which hides nothing. "
-            "Choose a smaller one: 10 is weak already."
-        )
-    tau, most = slack(dim, releases), SPARE / 12 * min(1.0, epsilon)
-    if not tau <= most:
-        raise PrivacyError(
-            f"{releases} releases in {dim} dimensions at epsilon={epsilon!r} arrived; the noise is exact enough for "
-            f"{int(releases * most / tau)} of them. Plan for fewer activations, or a larger epsilon."
-        )
 
 
 def release_secret(value: NDArray[np.float64], scale: float, draws: NDArray[np.int64]) -> NDArray[np.float64]:

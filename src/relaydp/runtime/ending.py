@@ -73,7 +73,8 @@ def write_result(
         "model_sha256": digest,
     }
     files: dict[str, Any] = {
-        "ledger.json": ledger.to_json(),
+        # alone, it could be taken for a promise
+        "ledger.json": {"run": "private" if draw.private else "simulation", **ledger.to_json()},
         "certificate.json": _certificate(consortium, plan, party, draw, ending, ledger, summary),
         "summary.json": summary,
         "config.json": {"solve": {"budget": {"epsilon": consortium.epsilon, "delta": consortium.delta}}},

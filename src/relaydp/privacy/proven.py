@@ -1,0 +1,45 @@
+"""What secret noise is proven for, in numbers. The proof is in `secret`, with its formulas; this part needs no JAX."""
+
+from __future__ import annotations
+
+from relaydp.errors import PrivacyError
+from relaydp.privacy.budget import check_floor
+
+K = 40  # noise has a scale of 2^K steps: fine enough for (2) and (6), and 2^22 scales fit in 2^62 steps
+SPARE = 2.0**-30  # of the scale: pays for (7), and is seen by nobody
+EPSILON_CEILING = 1000.0  # the largest epsilon for which (8) was worked out
+OBJECTIVE_FLOOR = 1e-12  # delta: far above what `secret.draw_perturbation` cuts off over a thousand minimisers
+
+
+def slack(dim: int, releases: int) -> float:
+    """tau of (6): how far apart, in logarithms, exact noise and rounded Gaussian noise are over so many releases.
+
+    >>> slack(3072, 1000) < 1e-18
+    True
+    """
+    return releases * (dim + 2700.0) / (9.0 * 4.0**K)
+
+
+def check_promise(epsilon: float, delta: float, dim: int, releases: int) -> None:
+    """Raise unless (8) holds, that is: unless this noise keeps an (epsilon, delta) promise made for Gaussian noise."""
+    check_floor(delta)
+    if not epsilon <= EPSILON_CEILING:
+        raise PrivacyError(
+            f"epsilon={epsilon!r} arrived; secret noise is proven up to {EPSILON_CEILING:g}, which hides nothing. "
+            "Choose a smaller one: 10 is weak already."
+        )
+    tau, most = slack(dim, releases), SPARE / 12 * min(1.0, epsilon)
+    if not tau <= most:
+        raise PrivacyError(
+            f"{releases} releases in {dim} dimensions at epsilon={epsilon!r} arrived; the noise is exact enough for "
+            f"{int(releases * most / tau)} of them. Plan for fewer activations, or a larger epsilon."
+        )
+
+
+def check_objective(delta: float) -> None:
+    """Refuse a delta that noise in the objective, which is float64, cannot honour."""
+    if not delta >= OBJECTIVE_FLOOR:
+        raise PrivacyError(
+            f"delta={delta!r} arrived; noise in the objective is float64 and can promise {OBJECTIVE_FLOOR:g} or "
+            "more. Choose a larger delta, or an algorithm with noise on gradients."
+        )
