@@ -1,6 +1,7 @@
 """Laws of the door: it answers once a turn, to whoever acts, with noise that no step sees and no two turns share."""
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -63,6 +64,18 @@ def outside(step, init=everyone, kind="rounds", answer=lambda state: state.x[0])
         name="outside", title="From outside", kind=kind, init=init, step=step, answer=answer, choose_steps=choose,
         mechanisms=("gradient",), links="neighbours" if kind == "rounds" else "hop",
     )  # fmt: skip
+
+
+KAPPA = 3.0
+
+
+def exactly(step, declared: float = KAPPA) -> Algorithm:
+    """The same for exact minimisers, with what it says their kappa is."""
+
+    def curvature(steps, graph, activations):
+        return np.full((activations, graph.agents), declared)
+
+    return replace(outside(step), mechanisms=("objective",), data="argmin", curvature=curvature)
 
 
 @pytest.fixture
@@ -167,6 +180,20 @@ def test_the_exact_door_is_shut_under_noise_on_gradients(solved):
 
     with pytest.raises(rd.errors.PrivacyError, match="exact door is closed"):
         solved(outside(step))
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("door", ["gradient", "gradients"])
+def test_the_gradient_doors_are_shut_under_noise_in_the_objective(solved, door, seed):
+    """There is no clip and no noise behind them."""
+
+    def step(setting, steps, state, turn):
+        if door == "gradients":
+            return told(setting.gradients(state.x))
+        return told(jnp.broadcast_to(setting.gradient(state.x[0]), state.x.shape))
+
+    with pytest.raises(rd.errors.PrivacyError, match="noise is in the objective"):
+        solved(exactly(step), seed)
 
 
 def test_whoever_asks_once_is_answered_also_in_when(solved):

@@ -9,7 +9,8 @@ since the turn's noise would be in both answers and cancel. Whose records are as
 turn's; and where the turn's agent does not act, which nobody is charged for, the answer is 0.
 
 The exact door, argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, is private by the noise e in the objective
-(`privacy.objective`), has e = 0 in runs without privacy, and stays shut under noise on gradients.
+(`privacy.objective`), has e = 0 in runs without privacy, and stays shut under noise on gradients; under noise in the
+objective the gradient doors are shut instead, since nothing there is clipped or noised. One kind of door is open.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ def open_door(
     # clip and noise belong together: without a clip there is nothing to protect, and no draw to pay for. The published
     # mechanism puts its noise elsewhere.
     noisy = clip is not None and variant is None
+    exact = None if noisy else exact
     # on an accelerator a branch waits for the host; a gradient costs less, an exact minimiser more
     together = batched or (exact is None and jax.default_backend() != "cpu")
     either = _both if together else jax.lax.cond
@@ -189,10 +191,12 @@ def open_door(
 
         def gradient(y: Float[Array, " dim"]) -> Float[Array, " dim"]:
             once.ask()
+            _check_gradient(variant)
             return charged(privatise(silos.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))
 
         def gradients(ys: Float[Array, "agents dim"]) -> Float[Array, "agents dim"]:
             once.ask()
+            _check_gradient(variant)
             return charged(privatise(silos.gradients(ys, clip)) + jax.vmap(terms.ridge_gradient)(ys))
 
         def argmin(
@@ -227,6 +231,14 @@ def _dear(silos: Silos) -> bool:
     """Whether a gradient costs more than all that the exact argmin may do to save one."""
     numbers = silos.rows * silos.X.shape[1] if silos.gram is None else silos.gram.hessian.shape[-1] ** 2
     return numbers >= DEAR
+
+
+def _check_gradient(variant: str | None) -> None:
+    if variant == OBJECTIVE:
+        raise PrivacyError(
+            "an algorithm asked for a gradient under mechanism 'objective', where the noise is in the objective and a "
+            "gradient would have none. Ask `argmin`, or use a mechanism with noise on gradients."
+        )
 
 
 def _open(exact: Exact | None) -> Exact:
