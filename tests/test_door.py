@@ -293,8 +293,70 @@ def test_where_nobody_acts_the_answer_is_0(problem, draws):
     door, turn = doors(problem, "d-admm", "objective", draws)
     some = turn._replace(acts=jnp.asarray([False, True, False, False]))
     everywhere = jnp.ones((4, problem.dim))
-    answer = np.asarray(door(some).argmins(everywhere, jnp.ones(4), everywhere, False))
+    answer = np.asarray(door(some).argmins(everywhere, turn.kappa, everywhere, False))
     assert answer[1].all() and not answer[[0, 2, 3]].any()
+
+
+@pytest.mark.parametrize("draws", [True, False], ids=["secret", "key"])
+def test_a_minimiser_with_less_kappa_than_was_priced_is_no_number(problem, draws):
+    """With less curvature a record bends more than is paid for; more is fine, and so is the last bit. Compiled code
+    cannot raise. Agent by agent in a round."""
+    zeros, everywhere = jnp.zeros(problem.dim), jnp.zeros((4, problem.dim))
+    door, turn = doors(problem, "d-admm", "objective", draws)
+    shares = jnp.asarray([1.0, 0.99, 2.0, 1.0 - 1e-15])
+    answer = np.asarray(door(turn).argmins(everywhere, shares * turn.kappa, everywhere, False))
+    assert np.isfinite(answer).all(axis=1).tolist() == [True, False, True, True] and np.isnan(answer[1]).all()
+    door, turn = doors(problem, "walkman", "objective", draws)
+    for share, fine in ((1.0, True), (1.5, True), (0.999, False), (0.0, False), (-1.0, False), (math.nan, False)):
+        answer = np.asarray(door(turn).argmin(zeros, share * turn.kappa, zeros, False))
+        assert np.isfinite(answer).all() == fine and (fine or np.isnan(answer).all()), share
+
+
+@pytest.mark.parametrize("draws", [True, False], ids=["secret", "key"])
+def test_a_minimiser_beside_which_its_noise_is_lost_in_rounding_is_no_number(problem, draws):
+    """p and v may be made up by anybody: at 4e17 float64 knows multiples of 64, and the noise is gone."""
+    zeros, kept = jnp.zeros(problem.dim), []
+    door, turn = doors(problem, "walkman", "objective", draws)
+    for far in (0.0, 1.0, 100.0, 1e12, 4.1e17, 1e300, math.inf, math.nan):
+        one = zeros.at[2].set(far)
+        for p, v in ((one, zeros), (zeros, one), (-turn.kappa * one, -one)):
+            answer = np.asarray(door(turn).argmin(p, turn.kappa, v, False))
+            kept.append((far <= 100.0, bool(np.isfinite(answer).all()), bool(np.isnan(answer).all())))
+    assert all((finite, lost) == (fine, not fine) for fine, finite, lost in kept)
+
+
+def test_a_private_turn_without_the_kappa_that_was_priced_is_refused(problem):
+    door, turn = doors(problem, "walkman", "objective", True)
+    zeros = jnp.zeros(problem.dim)
+    with pytest.raises(rd.errors.PrivacyError, match="without the kappa"):
+        door(turn._replace(kappa=None)).argmin(zeros, turn.kappa, zeros, False)
+
+
+def asks_with(kappa):
+    def step(setting, steps, state, turn):
+        return told(setting.argmins(jnp.zeros_like(state.x), jnp.full(setting.agents, kappa), state.x, False))
+
+    return step
+
+
+def test_a_run_that_asks_with_less_kappa_than_it_declared_has_no_model(solved):
+    fine = solved(exactly(asks_with(KAPPA)))
+    assert fine.private and fine.status == "finished" and np.isfinite(fine.x).all()
+    lying = solved(exactly(asks_with(1e-5)))
+    assert lying.status == "diverged" and np.isnan(lying.x).all()
+    assert np.isnan(lying.transcript.payload["x"]).all(), "something of a minimiser that was not paid for was sent"
+
+
+@pytest.mark.parametrize("declared", [math.inf, math.nan, 0.0, -1.0])
+def test_a_curvature_that_is_no_positive_number_is_refused(solved, declared):
+    with pytest.raises(rd.errors.PrivacyError, match="needed .* finite numbers > 0"):
+        solved(exactly(asks_with(KAPPA), declared))
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+def test_a_start_beside_which_objective_noise_is_lost_is_refused(solved, seed):
+    with pytest.raises(rd.errors.PrivacyError, match="x0 has length 4.1e"):
+        solved(exactly(asks_with(KAPPA)), seed, x0=[4.1e17, 0.0, 0.0, 0.0, 0.0])
 
 
 def released(solved, seed, **options):

@@ -116,6 +116,8 @@ class _Closed(Once):
 
 
 NO_NETWORK = Network()
+LESS = 1e-12  # of a planned kappa, for rounding: what it moves of epsilon is within a budget's margin
+GRAIN = 1e-8  # of the noise's scale: how coarse rounding may make what a minimiser is determined by
 DEAR = 2**14  # numbers that a gradient reads
 
 
@@ -185,6 +187,28 @@ def open_door(
                 return p + now.draws * now.scale[..., None]
             return p + perturbation(p.shape, now.scale, now.key)
 
+        def covered(answer: Array, i: Any, p: Array, kappa: Array, v: Array) -> Array:
+            """The answer, and no number for an agent whose question the price does not cover.
+
+            The price is that of the planned kappa: with less, a record bends more. And it is that of real numbers: x
+            tells e = -(grad f_i(x) + p + kappa (x - v)), whose terms are p, kappa v and at most (L + kappa) x long
+            beside what is bounded. They are rounded to 2^-52 of themselves. Where that is not far below the noise's
+            scale, neighbouring numbers are all that is left of the noise, and a record shows between them. All that is
+            looked at is public or, like x, paid for. Compiled code cannot raise: no number ends the run.
+            """
+            if variant != OBJECTIVE or (now.kappa is None and now.draws is None):
+                return answer  # without a promise, which the published mechanism has none of
+            if now.kappa is None:
+                raise PrivacyError("a private turn came without the kappa that was priced; make turns with `turns_of`.")
+
+            def longest(part: Array) -> Array:
+                return jnp.max(jnp.abs(part), axis=-1)
+
+            pull = (_open(exact).smoothness[i] + kappa) * longest(answer)
+            size = jnp.maximum(jnp.maximum(longest(p), kappa * longest(v)), pull)  # no number where one is none
+            fine = (kappa >= now.kappa * (1.0 - LESS)) & (size * 2.0**-52 <= GRAIN * now.scale)
+            return jnp.where(fine[..., None], answer, jnp.nan)
+
         def charged(answer: Array) -> Array:
             # nobody pays for the answer of an agent that does not act
             return jnp.where(now.acts if answer.ndim == 1 else now.acts[:, None], answer, 0.0)
@@ -203,16 +227,17 @@ def open_door(
             p: Float[Array, " dim"], kappa: Float[Array, ""], v: Float[Array, " dim"], with_r: bool
         ) -> Float[Array, " dim"]:
             once.ask()
-            spectra, i, p = _open(exact).spectra, now.holder, perturbed(p)
-            return charged(search(i, p, kappa, v, with_r) if spectra is None else spectra.solve(i, p, kappa, v))
+            spectra, i, noised = _open(exact).spectra, now.holder, perturbed(p)
+            found = search(i, noised, kappa, v, with_r) if spectra is None else spectra.solve(i, noised, kappa, v)
+            return charged(covered(found, i, p, kappa, v))
 
         def argmins(
             p: Float[Array, "agents dim"], kappa: Float[Array, " agents"], v: Float[Array, "agents dim"], with_r: bool
         ) -> Float[Array, "agents dim"]:
             once.ask()
-            spectra, p = _open(exact).spectra, perturbed(p)
-            found = searches(p, kappa, v, with_r) if spectra is None else spectra.solve(slice(None), p, kappa, v)
-            return charged(found)
+            spectra, noised, every = _open(exact).spectra, perturbed(p), slice(None)
+            found = searches(noised, kappa, v, with_r) if spectra is None else spectra.solve(every, noised, kappa, v)
+            return charged(covered(found, every, p, kappa, v))
 
         def when(acts: Array, act: Callable[[], Any], relay: Callable[[], Any]) -> Any:
             return either(acts, once.within(act), relay)
