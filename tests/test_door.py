@@ -15,7 +15,7 @@ from relaydp.algorithm import ALGORITHMS, Algorithm
 from relaydp.algorithm.choose import Choice
 from relaydp.auditing.noise import clipped_means
 from relaydp.engine.alone import _choose
-from relaydp.engine.loop import turns_of, world_of
+from relaydp.engine.loop import BLOCKS, POINTS, turns_of, world_of
 from relaydp.engine.plan import make_plan
 from relaydp.engine.randomness import ALONE, NOISE, WALK, key_for
 from relaydp.privacy import gaussian_scale
@@ -380,6 +380,51 @@ def test_every_release_has_the_noise_it_is_charged_for_and_noise_of_its_own(solv
     assert abs(z.std() - 1.0) < 0.05 and (0.5 < vectors.std(axis=1)).all() and (vectors.std(axis=1) < 1.6).all()
     between = np.abs(np.corrcoef(vectors) - np.eye(90)).max()
     assert between < 0.8, "two turns, or two agents, with one noise"
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+def test_a_long_relay_has_the_noise_it_is_charged_for_to_its_last_chunk(solved, seed):
+    """A run is made chunk by chunk, and a chunk in stretches: enough of both, with a scale of its own at every hop."""
+    agents, activations, dim = 3, 150, 40
+    stride = -(-agents * activations // POINTS)
+    chunk = BLOCKS * stride
+    assert stride >= 2 and agents * activations >= 6 * chunk
+
+    def step(setting, steps, state, turn):
+        return told(setting.when(turn.acts, lambda: setting.gradient(jnp.zeros(dim)), lambda: jnp.full(dim, jnp.nan)))
+
+    relay = outside(step, lambda s, st, x0: State(x0), "relay", lambda state: state.x)
+    nothing = rd.logistic(rd.Records(np.zeros((12, dim)), np.tile([1.0, -1.0], 6)), agents, l2=1e-2, record_norm=1.0)
+    result = solved(relay, seed, nothing, activations=activations, walk="cyclic", ratio=1.01)
+    events = sorted((event for i in range(agents) for event in result.ledger.events(i)), key=lambda event: event.hop)
+    z = result.transcript.payload["x"] / np.array([event.scale for event in events])[:, None]
+    assert result.private == (seed is None) and z.shape == (agents * activations, dim)
+    for c in range(0, len(z), chunk):
+        assert abs(z[c : c + chunk].std() - 1.0) < 0.09, f"from hop {c} on"
+    each = z.std(axis=1)
+    assert (0.4 < each).all() and (each < 1.9).all()
+    assert np.abs(np.corrcoef(z) - np.eye(len(z))).max() < 0.9, "two turns with one noise"
+
+
+@pytest.mark.parametrize("name", ["recal", "nids"])
+def test_secret_turns_have_the_scales_of_the_lattice(problem, name):
+    """A hair more than planned: without it the lattice's rounding is not paid for. And 0 in the turns that fill up."""
+    plan = make_plan(
+        problem, rd.ring(4), algorithm=name, mechanism="gradient", budget=BUDGET, activations=5, walk="random",
+        steps="paper", key=jax.random.key(0), start=0, ratio=1.1, variant=None, noise=None,
+    )  # fmt: skip
+    way, lattice, n = plan.route, plan.lattice_scales(), len(plan.route)
+    assert (lattice > plan.scales).all()
+    acts = np.asarray(way.acts) if name == "nids" else np.asarray(way.acts)[:, None] & (way.holder[:, None] == range(4))
+    expected, count = np.zeros((n, 4)), np.zeros(4, int)
+    for hop, i in np.argwhere(acts):
+        expected[hop, i] = lattice[count[i], i]
+        count[i] += 1
+    if name == "recal":
+        expected = expected.sum(axis=1)
+    found = turns_of(plan, n + 7, secret=True).scale
+    assert np.array_equal(found[:n], expected) and not found[n:].any()
+    assert np.array_equal(turns_of(plan, n).scale, plan.hop_scales())
 
 
 def test_secret_noise_of_two_runs_differs_even_with_one_walk(solved, monkeypatch):
