@@ -45,6 +45,11 @@ def test(name: str) -> str:
 ONCE = test("test_door.py::test_whoever_asks_more_than_once_a_turn_is_refused")
 INIT = test("test_door.py::test_init_may_not_ask")
 UNSEEN = test("test_door.py::test_a_step_sees_no_noise")
+SHUT = test("test_door.py::test_the_gradient_doors_are_shut_under_noise_in_the_objective")
+KAPPA = test("test_door.py::test_a_minimiser_with_less_kappa_than_was_priced_is_no_number")
+LOST = test("test_door.py::test_a_minimiser_beside_which_its_noise_is_lost_in_rounding_is_no_number")
+LONG = test("test_door.py::test_a_long_relay_has_the_noise_it_is_charged_for_to_its_last_chunk")
+LATTICE = test("test_door.py::test_secret_turns_have_the_scales_of_the_lattice")
 NOBODY = test("test_door.py::test_where_nobody_acts_the_answer_is_0")
 ALONE = test("test_door.py::test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged")
 PURPOSES = test("test_door.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
@@ -98,6 +103,11 @@ MUTANTS = [
     Mutant(
         "no noise at one hop in 50", "engine/door.py", SECRET,
         SECRET.replace("now.draws", "jnp.where(now.hop % 50 == 49, 0, now.draws)"), "audit",
+    ),
+    Mutant("no noise from the fifth chunk on", "engine/loop.py", DRAWN, f"{DRAWN} * (c < 4)", LONG),
+    Mutant(
+        "scales not stretched", "engine/loop.py", "plan.lattice_scales() if on_lattice else plan.scales", "plan.scales",
+        LATTICE,
     ),
     Mutant("noise reused every 12 hops", "engine/loop.py", "return draw(acts, plan.facts.dim)", REUSED, "audit"),
     Mutant(
@@ -163,6 +173,13 @@ MUTANTS = [
     ),
     Mutant(
         "init may ask", "engine/door.py", "once = _Closed() if turn is None else Once()", "once = Once()", INIT
+    ),
+    Mutant("gradients without noise under objective", "engine/door.py", "if variant == OBJECTIVE:", "if False:", SHUT),
+    Mutant(
+        "less kappa than was priced", "engine/door.py", "(kappa >= now.kappa * (1.0 - LESS)) & ", "", KAPPA,
+    ),
+    Mutant(
+        "objective noise lost in rounding", "engine/door.py", " & (size * 2.0**-52 <= GRAIN * now.scale)", "", LOST,
     ),
     Mutant(
         "door answers where nobody acts", "engine/door.py",

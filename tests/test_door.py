@@ -1,6 +1,7 @@
 """Laws of the door: it answers once a turn, to whoever acts, with noise that no step sees and no two turns share."""
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from relaydp.algorithm import ALGORITHMS, Algorithm
 from relaydp.algorithm.choose import Choice
 from relaydp.auditing.noise import clipped_means
 from relaydp.engine.alone import _choose
-from relaydp.engine.loop import turns_of, world_of
+from relaydp.engine.loop import BLOCKS, POINTS, turns_of, world_of
 from relaydp.engine.plan import make_plan
 from relaydp.engine.randomness import ALONE, NOISE, WALK, key_for
 from relaydp.privacy import gaussian_scale
@@ -63,6 +64,18 @@ def outside(step, init=everyone, kind="rounds", answer=lambda state: state.x[0])
         name="outside", title="From outside", kind=kind, init=init, step=step, answer=answer, choose_steps=choose,
         mechanisms=("gradient",), links="neighbours" if kind == "rounds" else "hop",
     )  # fmt: skip
+
+
+KAPPA = 3.0
+
+
+def exactly(step, declared: float = KAPPA) -> Algorithm:
+    """The same for exact minimisers, with what it says their kappa is."""
+
+    def curvature(steps, graph, activations):
+        return np.full((activations, graph.agents), declared)
+
+    return replace(outside(step), mechanisms=("objective",), data="argmin", curvature=curvature)
 
 
 @pytest.fixture
@@ -169,6 +182,20 @@ def test_the_exact_door_is_shut_under_noise_on_gradients(solved):
         solved(outside(step))
 
 
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("door", ["gradient", "gradients"])
+def test_the_gradient_doors_are_shut_under_noise_in_the_objective(solved, door, seed):
+    """There is no clip and no noise behind them."""
+
+    def step(setting, steps, state, turn):
+        if door == "gradients":
+            return told(setting.gradients(state.x))
+        return told(jnp.broadcast_to(setting.gradient(state.x[0]), state.x.shape))
+
+    with pytest.raises(rd.errors.PrivacyError, match="noise is in the objective"):
+        solved(exactly(step), seed)
+
+
 def test_whoever_asks_once_is_answered_also_in_when(solved):
     def plain(setting, steps, state, turn):
         return told(state.x - steps.stepsize * setting.gradients(state.x))
@@ -266,8 +293,70 @@ def test_where_nobody_acts_the_answer_is_0(problem, draws):
     door, turn = doors(problem, "d-admm", "objective", draws)
     some = turn._replace(acts=jnp.asarray([False, True, False, False]))
     everywhere = jnp.ones((4, problem.dim))
-    answer = np.asarray(door(some).argmins(everywhere, jnp.ones(4), everywhere, False))
+    answer = np.asarray(door(some).argmins(everywhere, turn.kappa, everywhere, False))
     assert answer[1].all() and not answer[[0, 2, 3]].any()
+
+
+@pytest.mark.parametrize("draws", [True, False], ids=["secret", "key"])
+def test_a_minimiser_with_less_kappa_than_was_priced_is_no_number(problem, draws):
+    """With less curvature a record bends more than is paid for; more is fine, and so is the last bit. Compiled code
+    cannot raise. Agent by agent in a round."""
+    zeros, everywhere = jnp.zeros(problem.dim), jnp.zeros((4, problem.dim))
+    door, turn = doors(problem, "d-admm", "objective", draws)
+    shares = jnp.asarray([1.0, 0.99, 2.0, 1.0 - 1e-15])
+    answer = np.asarray(door(turn).argmins(everywhere, shares * turn.kappa, everywhere, False))
+    assert np.isfinite(answer).all(axis=1).tolist() == [True, False, True, True] and np.isnan(answer[1]).all()
+    door, turn = doors(problem, "walkman", "objective", draws)
+    for share, fine in ((1.0, True), (1.5, True), (0.999, False), (0.0, False), (-1.0, False), (math.nan, False)):
+        answer = np.asarray(door(turn).argmin(zeros, share * turn.kappa, zeros, False))
+        assert np.isfinite(answer).all() == fine and (fine or np.isnan(answer).all()), share
+
+
+@pytest.mark.parametrize("draws", [True, False], ids=["secret", "key"])
+def test_a_minimiser_beside_which_its_noise_is_lost_in_rounding_is_no_number(problem, draws):
+    """p and v may be made up by anybody: at 4e17 float64 knows multiples of 64, and the noise is gone."""
+    zeros, kept = jnp.zeros(problem.dim), []
+    door, turn = doors(problem, "walkman", "objective", draws)
+    for far in (0.0, 1.0, 100.0, 1e12, 4.1e17, 1e300, math.inf, math.nan):
+        one = zeros.at[2].set(far)
+        for p, v in ((one, zeros), (zeros, one), (-turn.kappa * one, -one)):
+            answer = np.asarray(door(turn).argmin(p, turn.kappa, v, False))
+            kept.append((far <= 100.0, bool(np.isfinite(answer).all()), bool(np.isnan(answer).all())))
+    assert all((finite, lost) == (fine, not fine) for fine, finite, lost in kept)
+
+
+def test_a_private_turn_without_the_kappa_that_was_priced_is_refused(problem):
+    door, turn = doors(problem, "walkman", "objective", True)
+    zeros = jnp.zeros(problem.dim)
+    with pytest.raises(rd.errors.PrivacyError, match="without the kappa"):
+        door(turn._replace(kappa=None)).argmin(zeros, turn.kappa, zeros, False)
+
+
+def asks_with(kappa):
+    def step(setting, steps, state, turn):
+        return told(setting.argmins(jnp.zeros_like(state.x), jnp.full(setting.agents, kappa), state.x, False))
+
+    return step
+
+
+def test_a_run_that_asks_with_less_kappa_than_it_declared_has_no_model(solved):
+    fine = solved(exactly(asks_with(KAPPA)))
+    assert fine.private and fine.status == "finished" and np.isfinite(fine.x).all()
+    lying = solved(exactly(asks_with(1e-5)))
+    assert lying.status == "diverged" and np.isnan(lying.x).all()
+    assert np.isnan(lying.transcript.payload["x"]).all(), "something of a minimiser that was not paid for was sent"
+
+
+@pytest.mark.parametrize("declared", [math.inf, math.nan, 0.0, -1.0])
+def test_a_curvature_that_is_no_positive_number_is_refused(solved, declared):
+    with pytest.raises(rd.errors.PrivacyError, match="needed .* finite numbers > 0"):
+        solved(exactly(asks_with(KAPPA), declared))
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+def test_a_start_beside_which_objective_noise_is_lost_is_refused(solved, seed):
+    with pytest.raises(rd.errors.PrivacyError, match="x0 has length 4.1e"):
+        solved(exactly(asks_with(KAPPA)), seed, x0=[4.1e17, 0.0, 0.0, 0.0, 0.0])
 
 
 def released(solved, seed, **options):
@@ -292,6 +381,51 @@ def test_every_release_has_the_noise_it_is_charged_for_and_noise_of_its_own(solv
     assert abs(z.std() - 1.0) < 0.08 and (0.35 < vectors.std(axis=1)).all() and (vectors.std(axis=1) < 2.0).all()
     between = np.abs(np.corrcoef(vectors) - np.eye(90)).max()
     assert between < 0.9, "two turns, or two agents, with one noise"
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+def test_a_long_relay_has_the_noise_it_is_charged_for_to_its_last_chunk(solved, seed):
+    """A run is made chunk by chunk, and a chunk in stretches: enough of both, with a scale of its own at every hop."""
+    agents, activations, dim = 3, 150, 40
+    stride = -(-agents * activations // POINTS)
+    chunk = BLOCKS * stride
+    assert stride >= 2 and agents * activations >= 6 * chunk
+
+    def step(setting, steps, state, turn):
+        return told(setting.when(turn.acts, lambda: setting.gradient(jnp.zeros(dim)), lambda: jnp.full(dim, jnp.nan)))
+
+    relay = outside(step, lambda s, st, x0: State(x0), "relay", lambda state: state.x)
+    nothing = rd.logistic(rd.Records(np.zeros((12, dim)), np.tile([1.0, -1.0], 6)), agents, l2=1e-2, record_norm=1.0)
+    result = solved(relay, seed, nothing, activations=activations, walk="cyclic", ratio=1.01)
+    events = sorted((event for i in range(agents) for event in result.ledger.events(i)), key=lambda event: event.hop)
+    z = result.transcript.payload["x"] / np.array([event.scale for event in events])[:, None]
+    assert result.private == (seed is None) and z.shape == (agents * activations, dim)
+    for c in range(0, len(z), chunk):
+        assert abs(z[c : c + chunk].std() - 1.0) < 0.09, f"from hop {c} on"
+    each = z.std(axis=1)
+    assert (0.4 < each).all() and (each < 1.9).all()
+    assert np.abs(np.corrcoef(z) - np.eye(len(z))).max() < 0.9, "two turns with one noise"
+
+
+@pytest.mark.parametrize("name", ["recal", "nids"])
+def test_secret_turns_have_the_scales_of_the_lattice(problem, name):
+    """A hair more than planned: without it the lattice's rounding is not paid for. And 0 in the turns that fill up."""
+    plan = make_plan(
+        problem, rd.ring(4), algorithm=name, mechanism="gradient", budget=BUDGET, activations=5, walk="random",
+        steps="paper", key=jax.random.key(0), start=0, ratio=1.1, variant=None, noise=None,
+    )  # fmt: skip
+    way, lattice, n = plan.route, plan.lattice_scales(), len(plan.route)
+    assert (lattice > plan.scales).all()
+    acts = np.asarray(way.acts) if name == "nids" else np.asarray(way.acts)[:, None] & (way.holder[:, None] == range(4))
+    expected, count = np.zeros((n, 4)), np.zeros(4, int)
+    for hop, i in np.argwhere(acts):
+        expected[hop, i] = lattice[count[i], i]
+        count[i] += 1
+    if name == "recal":
+        expected = expected.sum(axis=1)
+    found = turns_of(plan, n + 7, secret=True).scale
+    assert np.array_equal(found[:n], expected) and not found[n:].any()
+    assert np.array_equal(turns_of(plan, n).scale, plan.hop_scales())
 
 
 def test_secret_noise_of_two_runs_differs_even_with_one_walk(solved, monkeypatch):

@@ -366,6 +366,10 @@ def test_a_private_result_in_memory_names_no_seed(saved):
     text = json.dumps(result.certificate())
     assert "walk_seed" not in text and str(result.config["solve"]["walk_seed"]) not in text
     assert dataclasses.replace(result, secret=False).guarantee.startswith("simulation: no promise")
+    for epsilon in (math.inf, math.nan):  # nobody promises that
+        forged = dataclasses.replace(result, epsilon=epsilon)
+        assert not forged.private and forged.guarantee.startswith("simulation: no promise")
+        assert not forged.certificate()["private"] and forged.certificate()["account"] is None
 
 
 def test_a_held_out_label_is_looked_at_before_the_run_and_never_quoted(monkeypatch):

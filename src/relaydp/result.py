@@ -158,13 +158,13 @@ class Result:
 
     @property
     def private(self) -> bool:
-        """Whether a guarantee stands behind this run: a sound mechanism, with noise that nobody can know."""
-        return self.secret and self.mechanism in SOUND
+        """Whether a guarantee stands behind this run: a sound mechanism, noise that nobody can know, a finite epsilon."""
+        return self.secret and self.mechanism in SOUND and math.isfinite(self.epsilon)
 
     @property
     def simulation(self) -> bool:
         """Whether this is a sound mechanism with noise from a seed: what a private run would do, without a promise."""
-        return not self.secret and self.mechanism in SOUND
+        return not self.private and self.mechanism in SOUND
 
     @property
     def kind(self) -> str:

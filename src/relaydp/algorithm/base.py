@@ -39,6 +39,7 @@ class Turn(NamedTuple):
     scale: Float[Array, " ..."]  # noise of this activation; in a round, one an agent
     key: Any  # of a simulation's noise; a step sees it only where the published mechanism draws with it, and else None
     draws: Array | None = None  # a private run's noise, in units of its lattice; no step sees it
+    kappa: Float[Array, " ..."] | None = None  # what a private minimiser was priced with; the door answers for no less
 
 
 class Baton(NamedTuple):

@@ -100,7 +100,11 @@ class ObjectiveNoise(NamedTuple):
 
     def scales(self, facts: Facts, steps: Any, graph: Graph, activations: int) -> np.ndarray:
         """(activations, agents); inf where no noise is enough."""
-        strength = self.modulus + self.curvature(steps, graph, activations)
+        return self.scales_with(self.curvature(steps, graph, activations), facts)
+
+    def scales_with(self, kappa: np.ndarray, facts: Facts) -> np.ndarray:
+        """The same for these kappa, (activations, agents)."""
+        activations, strength = len(kappa), self.modulus + kappa
         bent = bend(self.bend, facts.sizes[None, :].astype(np.float64), strength)
         return objective_scale(self.shares(activations), self.slope, facts.sizes[None, :], bent, self.price)
 

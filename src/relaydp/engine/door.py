@@ -9,7 +9,8 @@ since the turn's noise would be in both answers and cancel. Whose records are as
 turn's; and where the turn's agent does not act, which nobody is charged for, the answer is 0.
 
 The exact door, argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, is private by the noise e in the objective
-(`privacy.objective`), has e = 0 in runs without privacy, and stays shut under noise on gradients.
+(`privacy.objective`), has e = 0 in runs without privacy, and stays shut under noise on gradients; under noise in the
+objective the gradient doors are shut instead, since nothing there is clipped or noised. One kind of door is open.
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ class _Closed(Once):
 
 
 NO_NETWORK = Network()
+LESS = 1e-12  # of a planned kappa, for rounding: what it moves of epsilon is within a budget's margin
+GRAIN = 1e-8  # of the noise's scale: how coarse rounding may make what a minimiser is determined by
 DEAR = 2**14  # numbers that a gradient reads
 
 
@@ -141,6 +144,7 @@ def open_door(
     # clip and noise belong together: without a clip there is nothing to protect, and no draw to pay for. The published
     # mechanism puts its noise elsewhere.
     noisy = clip is not None and variant is None
+    exact = None if noisy else exact
     # on an accelerator a branch waits for the host; a gradient costs less, an exact minimiser more
     together = batched or (exact is None and jax.default_backend() != "cpu")
     either = _both if together else jax.lax.cond
@@ -183,32 +187,57 @@ def open_door(
                 return p + now.draws * now.scale[..., None]
             return p + perturbation(p.shape, now.scale, now.key)
 
+        def covered(answer: Array, i: Any, p: Array, kappa: Array, v: Array) -> Array:
+            """The answer, and no number for an agent whose question the price does not cover.
+
+            The price is that of the planned kappa: with less, a record bends more. And it is that of real numbers: x
+            tells e = -(grad f_i(x) + p + kappa (x - v)), whose terms are p, kappa v and at most (L + kappa) x long
+            beside what is bounded. They are rounded to 2^-52 of themselves. Where that is not far below the noise's
+            scale, neighbouring numbers are all that is left of the noise, and a record shows between them. All that is
+            looked at is public or, like x, paid for. Compiled code cannot raise: no number ends the run.
+            """
+            if variant != OBJECTIVE or (now.kappa is None and now.draws is None):
+                return answer  # without a promise, which the published mechanism has none of
+            if now.kappa is None:
+                raise PrivacyError("a private turn came without the kappa that was priced; make turns with `turns_of`.")
+
+            def longest(part: Array) -> Array:
+                return jnp.max(jnp.abs(part), axis=-1)
+
+            pull = (_open(exact).smoothness[i] + kappa) * longest(answer)
+            size = jnp.maximum(jnp.maximum(longest(p), kappa * longest(v)), pull)  # no number where one is none
+            fine = (kappa >= now.kappa * (1.0 - LESS)) & (size * 2.0**-52 <= GRAIN * now.scale)
+            return jnp.where(fine[..., None], answer, jnp.nan)
+
         def charged(answer: Array) -> Array:
             # nobody pays for the answer of an agent that does not act
             return jnp.where(now.acts if answer.ndim == 1 else now.acts[:, None], answer, 0.0)
 
         def gradient(y: Float[Array, " dim"]) -> Float[Array, " dim"]:
             once.ask()
+            _check_gradient(variant)
             return charged(privatise(silos.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))
 
         def gradients(ys: Float[Array, "agents dim"]) -> Float[Array, "agents dim"]:
             once.ask()
+            _check_gradient(variant)
             return charged(privatise(silos.gradients(ys, clip)) + jax.vmap(terms.ridge_gradient)(ys))
 
         def argmin(
             p: Float[Array, " dim"], kappa: Float[Array, ""], v: Float[Array, " dim"], with_r: bool
         ) -> Float[Array, " dim"]:
             once.ask()
-            spectra, i, p = _open(exact).spectra, now.holder, perturbed(p)
-            return charged(search(i, p, kappa, v, with_r) if spectra is None else spectra.solve(i, p, kappa, v))
+            spectra, i, noised = _open(exact).spectra, now.holder, perturbed(p)
+            found = search(i, noised, kappa, v, with_r) if spectra is None else spectra.solve(i, noised, kappa, v)
+            return charged(covered(found, i, p, kappa, v))
 
         def argmins(
             p: Float[Array, "agents dim"], kappa: Float[Array, " agents"], v: Float[Array, "agents dim"], with_r: bool
         ) -> Float[Array, "agents dim"]:
             once.ask()
-            spectra, p = _open(exact).spectra, perturbed(p)
-            found = searches(p, kappa, v, with_r) if spectra is None else spectra.solve(slice(None), p, kappa, v)
-            return charged(found)
+            spectra, noised, every = _open(exact).spectra, perturbed(p), slice(None)
+            found = searches(noised, kappa, v, with_r) if spectra is None else spectra.solve(every, noised, kappa, v)
+            return charged(covered(found, every, p, kappa, v))
 
         def when(acts: Array, act: Callable[[], Any], relay: Callable[[], Any]) -> Any:
             return either(acts, once.within(act), relay)
@@ -227,6 +256,14 @@ def _dear(silos: Silos) -> bool:
     """Whether a gradient costs more than all that the exact argmin may do to save one."""
     numbers = silos.rows * silos.X.shape[1] if silos.gram is None else silos.gram.hessian.shape[-1] ** 2
     return numbers >= DEAR
+
+
+def _check_gradient(variant: str | None) -> None:
+    if variant == OBJECTIVE:
+        raise PrivacyError(
+            "an algorithm asked for a gradient under mechanism 'objective', where the noise is in the objective and a "
+            "gradient would have none. Ask `argmin`, or use a mechanism with noise on gradients."
+        )
 
 
 def _open(exact: Exact | None) -> Exact:

@@ -202,6 +202,7 @@ def turns_of(plan: Plan, hops: int, secret: bool = False) -> Turn:
         acts=padded(way.acts),
         scale=padded(plan.hop_scales(plan.lattice_scales() if on_lattice else plan.scales)),
         key=None,
+        kappa=None if plan.kappa is None else padded(plan.hop_scales(plan.kappa)),
     )
     return Turn(**parts)
 

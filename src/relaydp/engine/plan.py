@@ -73,6 +73,7 @@ class Plan:
     outlook: Outlook | None  # what to expect; None without the sound mechanism
     prior: Directions | None  # what it was planned for; None for the guess from public bounds
     pure: np.ndarray | None = None  # (activations, agents): epsilon_0 of each release, where noise is in the objective
+    kappa: np.ndarray | None = None  # (activations, agents): what each minimiser was priced with, where noise is there
 
     @property
     def private(self) -> bool:
@@ -301,9 +302,9 @@ def make_plan(
             wanted = wanted._replace(objective=objective_noise(problem, method, epsilons, budget.delta, ratio))
     chosen, T, outlook = method.choose_steps(steps, facts, graph, path, activations, wanted)
     way = lay_out(method, chosen, T, graph, walk, key, start, public)
-    pure = None
+    pure = kappa = None
     if wanted is not None and wanted.objective is not None:
-        scales, sensitivity, ledger, pure = price_objective(wanted.objective, facts, chosen, graph, T)
+        scales, sensitivity, ledger, pure, kappa = price_objective(wanted.objective, facts, chosen, graph, T)
     elif wanted is not None:
         scales, sensitivity, ledger = price_gradient(wanted.rho, facts, T, ratio, outlook)
     elif where == OBJECTIVE and noise is None:
@@ -312,7 +313,7 @@ def make_plan(
         K = float(facts.smoothness.max()) - facts.modulus
         even = np.full(facts.agents, budget.epsilon)
         noise_in = ObjectiveNoise(even, budget.delta, facts.clip, K, facts.modulus, method.curvature, price)
-        scales, sensitivity, ledger, pure = price_objective(noise_in, facts, chosen, graph, T)
+        scales, sensitivity, ledger, pure, _ = price_objective(noise_in, facts, chosen, graph, T)
     elif where == OBJECTIVE:  # noise by hand, as long as the user says: it is priced by nobody
         scales, _, _ = price_published(None, noise, facts, method, chosen, graph, T, ratio)
         sensitivity, ledger = 2.0 * facts.clip / facts.sizes, None
@@ -339,6 +340,7 @@ def make_plan(
         outlook=outlook,
         prior=_planned_for(wanted, outlook),
         pure=pure,
+        kappa=kappa,
     )
     if ledger is not None:
         plan.charge(ledger)  # refuses a plan beyond the budget before anything is computed

@@ -47,11 +47,17 @@ def objective_noise(
 
 def price_objective(
     noise: ObjectiveNoise, facts: Facts, steps: Any, graph: Graph, T: int
-) -> tuple[np.ndarray, np.ndarray, Ledger, np.ndarray]:
-    """Noise scales and epsilon_0 (activations, agents), sensitivities (agents,), and an empty ledger with limits."""
+) -> tuple[np.ndarray, np.ndarray, Ledger, np.ndarray, np.ndarray]:
+    """Noise scales (activations, agents), sensitivities (agents,), an empty ledger with limits, and epsilon_0 and kappa
+    (activations, agents): the kappa that the price rests on, which the door holds the run to."""
     pure = noise.shares(T)
-    scales = noise.scales(facts, steps, graph, T)
-    kappa = noise.curvature(steps, graph, T)
+    kappa = np.array(noise.curvature(steps, graph, T), dtype=np.float64)
+    if kappa.shape != (T, facts.agents) or not (np.isfinite(kappa) & (kappa > 0)).all():
+        raise PrivacyError(
+            f"an algorithm's curvature gave kappa of shape {kappa.shape}, the least {kappa.min(initial=np.inf):.3g}; "
+            f"needed ({T}, {facts.agents}) finite numbers > 0, one for each minimiser. The price rests on them."
+        )
+    scales = noise.scales_with(kappa, facts)
     condition = float(((facts.smoothness + kappa) / (noise.modulus + kappa)).max())
     if STEPS_PER_ROOT * math.sqrt(condition) > INNER_STEPS:
         raise PrivacyError(
@@ -65,7 +71,7 @@ def price_objective(
             "in the objective is enough. Raise l2 or the penalty, ask for fewer activations, or raise the budget."
         )
     sensitivity = 2.0 * noise.slope / facts.sizes
-    return scales, sensitivity, Ledger(facts.agents, (pure**2 / 2.0).sum(axis=0) * (1.0 + 1e-12)), pure
+    return scales, sensitivity, Ledger(facts.agents, (pure**2 / 2.0).sum(axis=0) * (1.0 + 1e-12)), pure, kappa
 
 
 def price_published(

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from relaydp.algorithm import Directions, find_algorithm
-from relaydp.engine.loop import Outcome, run
+from relaydp.engine.loop import Outcome, public_radius, run
 from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan, resolve_mechanism
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.randomness import Secret, Source, choose_source
@@ -29,6 +29,7 @@ from relaydp.problem import Facts, Problem, Reference, minimise
 from relaydp.result import Result, Trace, Transcript, versions
 
 TRANSCRIPT_BYTES = 2**31  # a transcript larger than 2 GiB is refused rather than swapped
+FAR_START = 1e3  # public radii, beyond which no run with noise in the objective starts
 SMALL = 10**6  # values: with fewer, a minimiser takes no longer than what is compiled for it
 
 # A process that ends looks for cycles in all that JAX has traced, for half a second, before it is thrown away anyhow.
@@ -120,7 +121,7 @@ def solve(
     )
     if isinstance(source, Secret):
         check_promise(plan)
-    first = _start(problem, x0)
+    first = _start(problem, x0, plan.mechanism == "objective")
     _check_memory(plan, problem.dim, transcript)
     if trace:
         _check_held_out(problem)
@@ -350,7 +351,7 @@ def _check_held_out(problem: Problem) -> None:
         ) from None
 
 
-def _start(problem: Problem, x0: Any) -> np.ndarray:
+def _start(problem: Problem, x0: Any, perturbed: bool = False) -> np.ndarray:
     if x0 is None:
         return np.zeros(problem.dim)
     try:
@@ -359,6 +360,12 @@ def _start(problem: Problem, x0: Any) -> np.ndarray:
         raise InputError(f"x0={x0!r}; needed {problem.dim} numbers that do not depend on the records.") from error
     if first.shape != (problem.dim,) or not np.isfinite(first).all():
         raise InputError(f"x0 has shape {first.shape}; needed ({problem.dim},), finite, independent of the records.")
+    far, length = FAR_START * public_radius(problem), float(np.linalg.norm(first))
+    if perturbed and not length <= far:
+        raise PrivacyError(
+            f"x0 has length {length:.3g}; with noise in the objective it may have {far:.3g}, since float64 rounds the "
+            "noise away beside long vectors. Pass an x0 near the models to expect, or none, which starts at 0."
+        )
     return first
 
 

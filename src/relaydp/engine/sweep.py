@@ -179,9 +179,10 @@ def _batch(plans: list[Plan], hops: int) -> tuple[Turn, Turn]:
         same = all(row is rows[0] or np.array_equal(row, rows[0]) for row in rows)
         return (rows[0], None) if same else (np.stack(rows), 0)
 
-    parts = {name: part(name) for name in ("hop", "holder", "receiver", "acts", "scale")}
-    turns = Turn(**{name: value for name, (value, _) in parts.items()}, key=None)  # type: ignore[arg-type]
-    axes = Turn(**{name: axis for name, (_, axis) in parts.items()}, key=None)  # type: ignore[arg-type]
+    names = [name for name, value in shared._asdict().items() if value is not None]
+    parts = {name: part(name) for name in names}
+    turns = Turn(**{"key": None} | {name: value for name, (value, _) in parts.items()})  # type: ignore[arg-type]
+    axes = Turn(**{"key": None} | {name: axis for name, (_, axis) in parts.items()})  # type: ignore[arg-type]
     return turns, axes
 
 
