@@ -158,7 +158,7 @@ class Result:
 
     @property
     def private(self) -> bool:
-        """Whether a guarantee stands behind this run: a sound mechanism, noise that nobody can know, a finite epsilon."""
+        """Whether a guarantee stands behind this run: a sound mechanism, secret noise and a finite epsilon."""
         return self.secret and self.mechanism in SOUND and math.isfinite(self.epsilon)
 
     @property
