@@ -190,10 +190,38 @@ def test_the_gradient_doors_are_shut_under_noise_in_the_objective(solved, door, 
     def step(setting, steps, state, turn):
         if door == "gradients":
             return told(setting.gradients(state.x))
-        return told(jnp.broadcast_to(setting.gradient(state.x[0]), state.x.shape))
+        return told(setting.gradient(state.x))
 
+    algorithm = exactly(step)
+    if door == "gradient":
+        init, answer = lambda s, st, x0: State(x0), lambda state: state.x
+        algorithm = replace(algorithm, kind="relay", links="hop", init=init, answer=answer)
     with pytest.raises(rd.errors.PrivacyError, match="noise is in the objective"):
-        solved(exactly(step), seed)
+        solved(algorithm, seed, walk="cyclic")
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("mechanism", ["gradient", "objective"])
+def test_a_round_may_not_ask_through_the_door_of_one_holder(solved, mechanism, seed):
+    """A round has noise for every agent. Laid on one agent's answer, copy by copy, for one charge, the mean of
+    the copies would have a fraction of it: refused by name, and not by luck with shapes."""
+
+    def step(setting, steps, state, turn):
+        x = state.x[0]
+        if mechanism == "objective":
+            return told(state.x + setting.argmin(x, jnp.asarray(KAPPA), x, False))
+        return told(state.x + setting.gradient(x))
+
+    with pytest.raises(rd.errors.PrivacyError, match="one holder"):
+        solved((exactly if mechanism == "objective" else outside)(step), seed, toy(agents=5, features=5))
+
+
+def test_a_relay_may_not_ask_through_the_door_of_everybody(solved):
+    def step(setting, steps, state, turn):
+        return told(setting.gradients(jnp.stack([state.x] * setting.agents))[0])
+
+    with pytest.raises(rd.errors.PrivacyError, match="all agents"):
+        solved(outside(step, lambda s, st, x0: State(x0), "relay", lambda state: state.x), walk="cyclic")
 
 
 def test_whoever_asks_once_is_answered_also_in_when(solved):

@@ -172,6 +172,15 @@ def open_door(
         once = _Closed() if turn is None else Once()
         now: Any = turn
 
+        def check_shape(single: bool) -> None:
+            # a turn's noise is for its holder or for all agents, and broadcasting would make one of the other
+            if (noisy or variant == OBJECTIVE) and (jnp.ndim(now.acts) == 0) != single:
+                door, other = ("one holder", "all agents") if single else ("all agents", "one holder")
+                raise PrivacyError(
+                    f"an algorithm asked through the door of {door} in a turn of {other}; its noise is for {other}. "
+                    "Ask `gradient` or `argmin` in a relay, `gradients` or `argmins` in rounds."
+                )
+
         def privatise(value: Array) -> Array:
             if not noisy:
                 return value
@@ -215,11 +224,13 @@ def open_door(
 
         def gradient(y: Float[Array, " dim"]) -> Float[Array, " dim"]:
             once.ask()
+            check_shape(True)
             _check_gradient(variant)
             return charged(privatise(silos.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))
 
         def gradients(ys: Float[Array, "agents dim"]) -> Float[Array, "agents dim"]:
             once.ask()
+            check_shape(False)
             _check_gradient(variant)
             return charged(privatise(silos.gradients(ys, clip)) + jax.vmap(terms.ridge_gradient)(ys))
 
@@ -227,6 +238,7 @@ def open_door(
             p: Float[Array, " dim"], kappa: Float[Array, ""], v: Float[Array, " dim"], with_r: bool
         ) -> Float[Array, " dim"]:
             once.ask()
+            check_shape(True)
             spectra, i, noised = _open(exact).spectra, now.holder, perturbed(p)
             found = search(i, noised, kappa, v, with_r) if spectra is None else spectra.solve(i, noised, kappa, v)
             return charged(covered(found, i, p, kappa, v))
@@ -235,6 +247,7 @@ def open_door(
             p: Float[Array, "agents dim"], kappa: Float[Array, " agents"], v: Float[Array, "agents dim"], with_r: bool
         ) -> Float[Array, "agents dim"]:
             once.ask()
+            check_shape(False)
             spectra, noised, every = _open(exact).spectra, perturbed(p), slice(None)
             found = searches(noised, kappa, v, with_r) if spectra is None else spectra.solve(every, noised, kappa, v)
             return charged(covered(found, every, p, kappa, v))
