@@ -44,7 +44,7 @@ test: setup ## every law, the dear ones on some of their cases (minutes)
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 test-times: setup ## the same, and where the time went
-	PYTHONPATH=tests $(BIN)/python -m pytest -q -n auto --dist worksteal -p times
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -p tests.times
 
 # What `make test` cannot show, since it compiles in haste: the bits that users get, in kernels, in a network and on Ray.
 SHIPPED := tests/test_seat.py tests/test_fused.py tests/test_apart.py tests/test_agent.py tests/test_neighbours.py

@@ -58,7 +58,7 @@ def audit(
     activations: Annotated[int | None, flag(RUN, "Releases of each agent; default: enough for 60 in all.")] = None,
     seed: Annotated[
         int | None,
-        flag(RUN, "Audit a simulation's noise, from this seed; default: a private run's, from the operating system."),
+        flag(RUN, "Of a simulation whose noise is audited; default: a private run's, from the operating system."),
     ] = None,
     json_: AsJson = False,
     quiet: Quiet = False,

@@ -296,7 +296,7 @@ def rerun(
     folder: Folder,
     data: Annotated[str | None, flag(DATA, "The data, if it has moved since.", "NAME|PATH")] = None,
     seed: Annotated[
-        int | None, flag(RUN, "Simulate the plan with this seed: the one way to run a private one again.")
+        int | None, flag(RUN, "Of a simulation of the plan: the one way to run a private one again.")
     ] = None,
     json_: AsJson = False,
     quiet: Quiet = False,
