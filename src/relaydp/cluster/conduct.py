@@ -19,7 +19,7 @@ from relaydp.errors import InputError, choose
 if TYPE_CHECKING:
     import pyarrow as pa
 
-AGAIN = 1  # more tries of a task whose worker was lost
+AGAIN = 2  # more tries of a task whose worker was lost: a worker may be killed, and then its node lost
 BEAT = 0.5  # seconds between looks at the workers when nothing happens
 
 
