@@ -8,7 +8,7 @@ import pytest
 from effort import size
 
 import relaydp as rd
-from relaydp.algorithm import ALGORITHMS, directions_of, nids
+from relaydp.algorithm import ALGORITHMS, directions_of, nids, outlook
 from relaydp.algorithm.dgd import CONSTANT, DgdSteps
 from relaydp.algorithm.lab import LARGE, Frozen, Kernel
 from relaydp.algorithm.outlook import BINS, LEAST_SHARE, SPREAD, Noise, Trial, _responses, binned, guess, look_ahead
@@ -530,3 +530,15 @@ def test_a_plan_for_more_agents_than_can_be_simulated():
     assert 1.0 - 1e-6 < plan.epsilon <= 1.0
     summary = plan.summary()
     assert summary["predicted_excess"] is None and summary["curve"] is None and "predicted" not in repr(plan)
+
+
+def test_noise_of_all_lengths_at_once_is_that_of_each():
+    """By a running sum, or one by one where a share has to be raised, or a candidate went wrong."""
+    draw = np.random.default_rng(0)
+    longest = draw.lognormal(sigma=2.0, size=(20, 30, 4))
+    longest[3, 7] = 0.0  # raised to the least share
+    longest[4, -1, 2], longest[5, 0, 0] = np.nan, np.inf
+    felt = [longest[:, 30 - T :] for T in range(1, 31)]
+    variance = draw.uniform(1.0, 2.0, 4)
+    one_by_one = np.stack([outlook._noise(w, None, variance) for w in felt], axis=1)
+    np.testing.assert_allclose(outlook._noise_of_all(felt, None, variance), one_by_one, rtol=1e-12)

@@ -33,11 +33,11 @@ class Menu(NamedTuple):
 
 
 def as_arrays(menu: Menu, steps: Any, agents: int) -> Any:
-    """Steps as float64 arrays, per-agent fields spread over the agents."""
+    """Steps as float64 arrays of NumPy, per-agent fields spread over the agents."""
 
-    def part(name: str, value: Any) -> Any:
+    def part(name: str, value: Any) -> np.ndarray:
         array = np.asarray(value, dtype=np.float64)
-        return jnp.asarray(np.broadcast_to(array, (agents,)) if name in menu.per_agent else array)
+        return np.broadcast_to(array, (agents,)) if name in menu.per_agent else array
 
     return menu.steps(**{name: part(name, value) for name, value in steps._asdict().items()})
 
@@ -84,13 +84,13 @@ def chooser(kernel: Kernel, menu: Menu) -> Callable[..., Choice]:
         elif len(grid) > 1:
             at = find_steps(kernel, _stack(menu, grid), facts, graph, walk, T)
         _accept(menu, grid[at], facts, graph)
-        return Choice(grid[at], T, outlook)
+        return Choice(menu.steps(*map(jnp.asarray, grid[at])), T, outlook)
 
     return choose_steps
 
 
 def _stack(menu: Menu, grid: list[Any]) -> Any:
-    return menu.steps(*(np.stack([np.asarray(part) for part in parts]) for parts in zip(*grid, strict=True)))
+    return menu.steps(*map(np.stack, zip(*grid, strict=True)))
 
 
 def _accept(menu: Menu, steps: Any, facts: Facts, graph: Graph) -> None:

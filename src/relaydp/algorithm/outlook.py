@@ -235,7 +235,7 @@ def look_ahead(
     bias = 0.5 * left  # (1): (candidates, options)
     variance = (2.0 * facts.clip / facts.sizes) ** 2 / (2.0 * np.asarray(noise.rho))  # s^2 at rho_{i,t} = rho_i
     if noise.objective is None:
-        noisy = 0.5 * np.stack([_noise(w, noise.ratio, variance) for w in felt], axis=1)  # (3) or (4)
+        noisy = 0.5 * _noise_of_all(felt, noise.ratio, variance)  # (3) or (4)
     else:
         each = [_objective_noise(noise.objective, w, candidates, facts, graph) for w in felt]
         noisy = 0.5 * np.stack(each, axis=1)  # (3)
@@ -342,6 +342,27 @@ def _noise(w: np.ndarray, ratio: float | None, variance: np.ndarray) -> np.ndarr
     """sum_{i,t} w_{i,t} s_{i,t}^2 for every candidate; w is (candidates, T, agents)."""
     with np.errstate(invalid="ignore", over="ignore"):
         return ((w / _shares(w, ratio)).sum(axis=1) * variance).sum(axis=-1)
+
+
+def _noise_of_all(felt: list[np.ndarray], ratio: float | None, variance: np.ndarray) -> np.ndarray:
+    """`_noise` of every number of activations, (candidates, options).
+
+    Mostly each is the end of the longest, and no share needs to be raised to the least one: then (4) is a running sum.
+    """
+    longest = felt[-1]
+    ends = ratio is None and all(np.shares_memory(w, longest) for w in felt[:-1])
+    if not ends or len(felt) == 1:
+        return np.stack([_noise(w, ratio, variance) for w in felt], axis=1)
+    backwards = np.sqrt(longest[:, ::-1])  # (candidates, T, agents)
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums, least = np.cumsum(backwards, axis=1), np.minimum.accumulate(backwards, axis=1)
+        plain = least * np.arange(1, longest.shape[1] + 1)[:, None] >= LEAST_SHARE * sums
+        noise = sums**2 @ variance
+    for w in felt:
+        T = w.shape[1]
+        raised = ~plain[:, T - 1].all(axis=-1)
+        noise[raised, T - 1] = _noise(w[raised], None, variance)
+    return noise[:, [w.shape[1] - 1 for w in felt]]
 
 
 def _objective_noise(noise: ObjectiveNoise, w: np.ndarray, candidates: Any, facts: Facts, graph: Graph) -> np.ndarray:
