@@ -46,8 +46,12 @@ test: setup ## every law, the dear ones on some of their cases (minutes)
 test-times: setup ## the same, and where the time went
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -p tests.times
 
-# What `make test` cannot show, since it compiles in haste: the bits that users get, in kernels, in a network and on Ray.
-SHIPPED := tests/test_seat.py tests/test_fused.py tests/test_apart.py tests/test_agent.py tests/test_neighbours.py
+# What `make test` cannot show, since it compiles in haste: the bits that users get, in kernels, in a network and on Ray;
+# the demo, and programs that are kept.
+SHIPPED := tests/test_seat.py tests/test_fused.py tests/test_apart.py tests/test_agent.py tests/test_neighbours.py \
+	tests/test_scale.py::test_kept_programs_change_no_bit_and_may_be_refused \
+	tests/test_docs.py::test_the_readmes_table_is_what_the_demo_prints \
+	tests/test_two_commands.py::test_the_demo_needs_the_core_packages_alone
 test-shipped: setup ## laws about bits and kernels, on some of their cases, compiled as users have it
 	RELAYDP_TESTS=shipped $(BIN)/python -m pytest -q -n auto --dist worksteal $(SHIPPED)
 

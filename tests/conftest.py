@@ -49,7 +49,8 @@ def pytest_collection_modifyitems(config, items):
     if EVERY_CASE or config.option.keyword:
         return
     laws, chosen = {}, set()
-    for item in items:
+    hasty = [item for item in items if not (IN_HASTE and item.get_closest_marker("shipped"))]
+    for item in hasty or items:
         laws.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in laws.values():
         mark = cases[0].get_closest_marker("sample")
@@ -60,7 +61,8 @@ def pytest_collection_modifyitems(config, items):
 
 def _spread(cases, count):
     """So many of the cases, each with the most values of parameters that none before it had."""
-    left = sorted(cases, key=lambda case: zlib.crc32(case.nodeid.encode()))  # any order, the same in every process
+    # any order, but the same in every process, and for laws that share a fixture
+    left = sorted(cases, key=lambda case: zlib.crc32(_name(case).encode()))
     kept, seen = [], set()
     while left and len(kept) < count:
         best = max(left, key=lambda case: len(_values(case) - seen))
@@ -70,9 +72,13 @@ def _spread(cases, count):
     return kept
 
 
+def _name(case):
+    return case.callspec.id if hasattr(case, "callspec") else ""
+
+
 def _values(case):
     """The parts of a case's name, each with its place: "nids-ring" is nids in the first and ring in the second."""
-    return set(enumerate(case.callspec.id.split("-"))) if hasattr(case, "callspec") else set()
+    return set(enumerate(_name(case).split("-")))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -144,6 +144,7 @@ def test_tests_that_pages_point_to_exist():
             assert f"def {name}(" in tests, f"{page.name} points to {name}"
 
 
+@pytest.mark.shipped
 def test_the_readmes_table_is_what_the_demo_prints():
     """Cell by cell, as the same script renders them; the private run's own accuracy is in none of them."""
     from relaydp.cli.demo import demo

@@ -1,6 +1,7 @@
 """`make test` leaves no law out: of a dear one it tries some cases, of the others all."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -73,3 +74,14 @@ def test_a_dear_law_has_some_of_its_cases_and_no_law_has_none(folder):
 def test_all_cases_run_when_all_are_asked_for(folder):
     done = run(folder, RELAYDP_TESTS="all")
     assert "10 failed, 17 passed" in done, "size() gives the larger one there"
+
+
+def test_what_is_about_shipped_programs_is_run_by_its_own_command():
+    """`make test` leaves it out, so that whoever marks a test must name it in the Makefile."""
+    listed = set(re.findall(r"(tests/test_\w+\.py::\w+)", (HERE.parent / "Makefile").read_text()))
+    marked = {
+        f"tests/{path.name}::{name}"
+        for path in HERE.glob("test_*.py")
+        for name in re.findall(r"@pytest\.mark\.shipped\n(?:@.*\n)*def (test_\w+)", path.read_text())
+    }
+    assert marked == listed != set()

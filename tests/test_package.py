@@ -15,12 +15,13 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "relaydp"
 
 # Each room may import those before it and no other; `result` is one file. A room's own modules are free.
-ORDER = "errors folders lines prox graph privacy data problem algorithm certificate result".split()
+ORDER = "arrays errors folders lines prox graph privacy data problem algorithm certificate result".split()
 ORDER += "engine estimator attack auditing report paper settings runtime cluster cli".split()
 SIDE = {
-    **{name: {"errors"} for name in ("lines", "prox", "graph", "privacy", "data")},
+    **{name: {"errors"} for name in ("lines", "graph", "privacy", "data")},
+    "prox": {"arrays", "errors"},
     # an attack sees messages and public facts: neither the engine that made them nor anybody's records
-    "attack": {"errors", "prox", "graph", "problem", "algorithm", "result"},
+    "attack": {"arrays", "errors", "prox", "graph", "problem", "algorithm", "result"},
 }
 
 

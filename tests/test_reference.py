@@ -233,6 +233,7 @@ def test_the_minimiser_is_cvxpys(solved):
         np.testing.assert_allclose(centred(x[at:], solved.loss), centred(rival[at:], solved.loss), atol=2e-6)
 
 
+@pytest.mark.sample(8)
 def test_the_certificate_can_be_recomputed(solved):
     x, t = solved.reference.x, 1 / solved.smoothness
     start = solved.prox(np.zeros_like(x), 1.0)

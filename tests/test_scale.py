@@ -302,6 +302,7 @@ def solve_apart(environment):
     return done.stdout.split()
 
 
+@pytest.mark.shipped
 def test_kept_programs_change_no_bit_and_may_be_refused(tmp_path):
     model, folder = solve_apart({"RELAYDP_COMPILED": "0"})
     assert folder == "None"

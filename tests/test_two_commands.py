@@ -65,6 +65,7 @@ print([name for name in ("matplotlib", "sklearn.linear_model") if name in sys.mo
 """
 
 
+@pytest.mark.shipped
 def test_the_demo_needs_the_core_packages_alone():
     """And leaves those alone that take seconds to compile or import and would give its table nothing."""
     core = core_packages()

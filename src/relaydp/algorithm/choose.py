@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from relaydp.algorithm.lab import DEFAULT_ACTIVATIONS, LARGE, Kernel, find_steps
 from relaydp.algorithm.outlook import Noise, Outlook, look_ahead
+from relaydp.arrays import placed
 from relaydp.errors import InputError, choose
 from relaydp.graph import Graph
 from relaydp.problem import Facts
@@ -84,7 +84,7 @@ def chooser(kernel: Kernel, menu: Menu) -> Callable[..., Choice]:
         elif len(grid) > 1:
             at = find_steps(kernel, _stack(menu, grid), facts, graph, walk, T)
         _accept(menu, grid[at], facts, graph)
-        return Choice(menu.steps(*map(jnp.asarray, grid[at])), T, outlook)
+        return Choice(menu.steps(*map(placed, grid[at])), T, outlook)
 
     return choose_steps
 

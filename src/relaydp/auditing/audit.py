@@ -21,10 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from relaydp.algorithm import find_algorithm
+from relaydp.arrays import placed
 from relaydp.auditing.bounds import epsilon_limit, mu_limit
 from relaydp.auditing.canary import Neighbours, built_in, every_canary, neighbours
 from relaydp.auditing.noise import Check, check_noise, check_price, check_values, look, runs_needed
@@ -289,7 +289,7 @@ def _look_at_noise(
     progress: bool | Progress | None,
 ) -> list[Check]:
     """The first layer: what it costs and what is computed, without noise; then the noise."""
-    known = public_part(plan, problems[0], network, jnp.zeros(problems[0].dim))
+    known = public_part(plan, problems[0], network, placed(np.zeros(problems[0].dim)))
     count = runs_needed(int(plan.route.acts.sum()), plan.facts.dim)
     with shown(progress, f"the noise of {count} runs of {facts['algorithm']}") as report:
         seen, guess = look(problems, network, plan, known, source, report)

@@ -35,6 +35,7 @@ import numpy as np
 from scipy import special, stats
 
 from relaydp.algorithm.base import OBJECTIVE
+from relaydp.arrays import placed
 from relaydp.attack.infer import inference_for, read_messages
 from relaydp.attack.threat import Guess, Known
 from relaydp.engine.loop import run, world_of
@@ -98,7 +99,7 @@ def _means(problem: Problem, X: np.ndarray, y: np.ndarray, points: np.ndarray, c
         return (each * _factor(np.sqrt((each**2).sum(axis=2)), clip)[:, :, None]).mean(axis=1)
     A = np.column_stack([X, np.ones(len(X))]) if problem.intercept else X
     z = np.einsum("jk,pko->pjo", A, points.reshape(len(points), A.shape[1], loss.outputs))
-    slope = np.asarray(jax.vmap(lambda row: loss.slopes(row, jnp.asarray(y)))(jnp.asarray(z)))
+    slope = np.asarray(jax.vmap(lambda row: loss.slopes(row, placed(y)))(placed(z)))
     norms = np.sqrt((A**2).sum(axis=1))[None, :] * np.sqrt((slope**2).sum(axis=2))
     pull = slope * _factor(norms, clip)[:, :, None] / len(X)
     return np.einsum("jk,pjo->pko", A, pull).reshape(len(points), -1)
@@ -131,9 +132,7 @@ def look(
     guesses, data = [], np.arange(count) % len(problems)
     for number, which in enumerate(data.tolist()):
         sent = run(problems[which], graph, plan, x0, _source(source, number), True).sent
-        guesses.append(
-            jax.tree.map(np.asarray, read({name: jnp.asarray(part) for name, part in sent._asdict().items()}))
-        )
+        guesses.append(jax.tree.map(np.asarray, read({name: placed(part) for name, part in sent._asdict().items()})))
         if progress is not None:
             progress((number + 1) * len(plan.route), count * len(plan.route))
     first = guesses[0]
@@ -206,7 +205,7 @@ def check_values(problems: Sequence[Problem], graph: Graph, plan: Plan, guess: G
     for problem in problems:
         silos = world_of(problem, graph, plan).silos
         ours = clipped_means(problem, who, where, clip)
-        theirs = np.asarray(_values(silos, jnp.asarray(points), None if clip is None else jnp.asarray(clip), rounds))
+        theirs = np.asarray(_values(silos, placed(points), None if clip is None else placed(clip), rounds))
         unit = clip if clip is not None else max(1.0, float(np.abs(ours).max()))
         worst = max(worst, _largest(np.abs(theirs.reshape(ours.shape) - ours).max() / unit))
         found.append(theirs.reshape(len(points), agents, dim))

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import OBJECTIVE
+from relaydp.arrays import placed
 from relaydp.attack.infer import inference_for, read_messages
 from relaydp.attack.penalty import Penalty
 from relaydp.attack.threat import Guess, Known
@@ -52,13 +53,13 @@ def collect(
     pair: Neighbours, graph: Graph, plan: Plan, source: Source, runs: int, progress: Progress | None = None
 ) -> tuple[Evidence, Evidence]:
     """`runs` runs under D and as many under D': one plan, one start, fresh noise for each, secret or from the seed."""
-    x0 = jnp.zeros(pair.first.dim)
+    x0 = placed(np.zeros(pair.first.dim))
     known = public_part(plan, pair.first, graph, x0)
     worlds = [world_of(problem, graph, plan, batched=True) for problem in (pair.first, pair.second)]
     direction = _canary_direction(pair, worlds, x0)
     start = begin(plan.algorithm, plan.variant, worlds[0], plan.steps, x0)
     hidden = isinstance(source, Secret)
-    turns = jax.tree.map(lambda part: jnp.asarray(part)[None], turns_of(plan, len(plan.route), hidden))
+    turns = jax.tree.map(lambda part: placed(part[None]), turns_of(plan, len(plan.route), hidden))
 
     @jax.jit
     def batch(world: World, suspects: list[World], keys: Array | None, draws: Array | None) -> Evidence:
@@ -114,10 +115,10 @@ def public_part(plan: Plan, problem: Problem, graph: Graph, x0: Array) -> Known:
     way, network = plan.route, network_of(graph, plan.algorithm.needs)
     return Known(
         agents=graph.agents,
-        steps=jax.tree.map(jnp.asarray, plan.steps),
+        steps=jax.tree.map(placed, plan.steps),
         x0=x0,
         penalty=Penalty(problem.regulariser, problem.l2, problem.terms.free),
-        network=Network(*(None if part is None else jnp.asarray(part) for part in network)),
+        network=Network(*(None if part is None else placed(part) for part in network)),
         holder=np.zeros(len(way), np.int32) if isinstance(way, Rounds) else way.holder,
         acts=way.acts,
         noisy=plan.mechanism == "published" and plan.variant != OBJECTIVE,

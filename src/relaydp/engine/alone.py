@@ -19,6 +19,7 @@ from jaxtyping import Array
 from relaydp.algorithm import Turn
 from relaydp.algorithm.lab import DEFAULT_ACTIVATIONS
 from relaydp.algorithm.outlook import LONGEST, Directions, guess
+from relaydp.arrays import placed
 from relaydp.engine.door import open_door
 from relaydp.engine.plan import as_prior, check_count
 from relaydp.engine.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
@@ -80,7 +81,7 @@ def solve_alone(
     sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
     if budget is not None:
         scales = gaussian_scale(sensitivity[None, :], budget.rho * (1.0 - MARGIN) * shares[:, None])
-        clip = jnp.asarray(facts.clip)
+        clip = placed(facts.clip)
         ledger = Ledger(facts.agents, budget.rho)
         who, when = np.tile(np.arange(facts.agents), T), np.repeat(np.arange(T), facts.agents)
         ledger.charge_many(who, when, sensitivity[who], scales.ravel())
@@ -93,9 +94,9 @@ def solve_alone(
             what = f"each alone, {problem.data.name}, {int(facts.sizes.sum())} records, {facts.agents} agents"
             account.charge(ledger, what, facts.sizes)
         scales = scales * stretch(facts.dim, sensitivity / scales)
-        draws = jnp.asarray(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim))
-    start = jnp.zeros((facts.agents, facts.dim))
-    t, noise = jnp.asarray(a / L), jnp.asarray(scales)
+        draws = jax.device_put(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim))
+    start = placed(np.zeros((facts.agents, facts.dim)))
+    t, noise = placed(a / L), placed(scales)
     silos = problem.silos_for(T, clip is not None, rounds=True)
     x = np.asarray(_descend(silos, problem.terms, clip, t, noise, key, draws, start))
     planned = np.inf if ledger is None or budget is None else ledger.epsilon(budget.delta)

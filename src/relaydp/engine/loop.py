@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.algorithm import Algorithm, Door, Turn
+from relaydp.arrays import placed
 from relaydp.engine import ahead
 from relaydp.engine.door import Exact, Spectra, open_door, seen_by_step
 from relaydp.engine.plan import Plan
@@ -69,9 +70,9 @@ def world_of(problem: Problem, graph: Graph, plan: Plan, batched: bool = False, 
     return World(
         silos=problem.silos_for(plan.activations, plan.clip is not None, batched, shared, rounds),
         terms=problem.terms,
-        clip=None if plan.clip is None else jnp.asarray(plan.clip),
+        clip=None if plan.clip is None else placed(plan.clip),
         network=network_of(graph, plan.algorithm.needs),
-        exact=Exact(jnp.asarray(plan.facts.smoothness), spectra_of(problem)) if needed else None,
+        exact=Exact(placed(plan.facts.smoothness), spectra_of(problem)) if needed else None,
     )
 
 
@@ -90,7 +91,7 @@ def spectra_of(problem: Problem) -> Spectra | None:
     if not known:
         values, vectors = _thin_spectra(problem) if thin else _full_spectra(problem)
         moments = -problem.working_silos.gradients(jnp.zeros((problem.agents, problem.dim)), None)
-        known.append(Spectra(jnp.asarray(values), jnp.asarray(vectors), moments, jnp.asarray(problem.l2)))
+        known.append(Spectra(placed(values), placed(vectors), moments, placed(problem.l2)))
     return known[0]
 
 
@@ -229,7 +230,7 @@ def run(
     chunks = -(-total // chunk)
     every = turns_of(plan, chunks * chunk, key is None)
     turns = jax.tree.map(lambda a: a.reshape(chunks, BLOCKS, stride, *a.shape[1:]), every)
-    state = begin(plan.algorithm, plan.variant, world, plan.steps, jnp.asarray(x0))
+    state = begin(plan.algorithm, plan.variant, world, plan.steps, placed(x0))
     limit = GROWTH * (public_radius(problem) + float(np.linalg.norm(x0)))
     points, sent, status = [], [], "finished"
     done, coming = 0, None

@@ -14,10 +14,10 @@ import secrets
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from relaydp.arrays import placed
 from relaydp.errors import InputError
 from relaydp.privacy import secret
 
@@ -68,7 +68,7 @@ def key_for(seed: int, purpose: int) -> Array:
     """A simulation's key for one purpose. Made of the seed's bits alone: `jax.random.key` adds what the environment
     says to it."""
     words = np.array([int(seed) >> 32 & 0xFFFFFFFF, int(seed) & 0xFFFFFFFF], np.uint32)
-    return jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(words), impl=GENERATOR), purpose)
+    return jax.random.fold_in(jax.random.wrap_key_data(placed(words), impl=GENERATOR), purpose)
 
 
 def draw_gradient_noise(acts: np.ndarray, dim: int) -> np.ndarray:

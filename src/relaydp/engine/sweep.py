@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.algorithm import Algorithm, Directions, Turn
+from relaydp.arrays import placed
 from relaydp.engine.loop import (
     BLOCKS,
     GROWTH,
@@ -246,10 +247,10 @@ def run_plans(
     own = {id(plan): plan.steps for plan in plans}
     place = {name: k for k, name in enumerate(own)}
     which = np.array([place[id(plan)] for plan in plans])
-    steps = jax.tree.map(lambda *parts: jnp.stack(parts)[which], *own.values())
-    origin = jnp.zeros(problem.dim) if x0 is None else jnp.asarray(x0)
+    steps = jax.tree.map(lambda *parts: placed(np.stack(parts)[which]), *own.values())
+    origin = placed(np.zeros(problem.dim) if x0 is None else x0)
     state = begin(first.algorithm, first.variant, world, first.steps, origin)
-    states = jax.tree.map(lambda part: jnp.repeat(part[None], len(plans), axis=0), state)
+    states = jax.tree.map(lambda part: placed(np.repeat(np.asarray(part)[None], len(plans), axis=0)), state)
 
     def cut(c: int) -> Turn:
         def piece(part: Any, axis: Any) -> Any:

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm import Turn
 from relaydp.algorithm.lab import Frozen, Kernel, make_turns
+from relaydp.arrays import placed
 from relaydp.engine.door import open_door
 from relaydp.graph import Graph, Network, network_of
 from relaydp.problem import Problem, Silos, minimise
@@ -55,8 +56,8 @@ def try_out(
     scales   for each row, the noise on every agent's mean gradient: (activations, agents)
     """
     keys = jax.random.split(jax.random.key(0), int(np.clip(DRAWS // problem.dim, 2, MOST_DRAWS)))
-    doors = (Everybody(jnp.zeros(graph.agents), problem.working_silos), problem.terms, jnp.asarray(clip))
-    network, origin = network_of(graph, kernel.needs), jnp.zeros(problem.dim)
+    doors = (Everybody(placed(np.zeros(graph.agents)), problem.working_silos), problem.terms, placed(clip))
+    network, origin = network_of(graph, kernel.needs), placed(np.zeros(problem.dim))
     lengths = np.array([len(row) for row in scales])
     found = np.full(len(scales), np.inf)
     for low, high in itertools.pairwise((0, *GROUPS, np.inf)):

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -166,7 +166,8 @@ def _check_regulariser(problem: Problem) -> None:
     fits = groups is None or len(groups) == penalised
     if fits:
         try:
-            fits = problem.terms.prox(jnp.zeros(problem.dim), 1.0).shape == (problem.dim,)
+            start = jax.ShapeDtypeStruct((problem.dim,), np.float64)
+            fits = jax.eval_shape(problem.terms.prox, start, 1.0).shape == start.shape
         except (TypeError, ValueError) as error:
             raise InputError(f"the {problem.regulariser.kind} regulariser failed at x = 0: {error}") from error
     if not fits:

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import eigh
 
+from relaydp.arrays import placed
 from relaydp.data import Records
 from relaydp.errors import InputError, PrivacyError
 from relaydp.problem import digits, fused
@@ -148,7 +149,7 @@ class Problem:
         def column(values: np.ndarray) -> Array:
             ordered = values[order]
             blank = np.zeros((padding, *values.shape[1:]), values.dtype)
-            return jnp.asarray(np.concatenate([ordered, blank]) if padding else ordered)
+            return jax.device_put(np.concatenate([ordered, blank]) if padding else ordered)  # its own: `placed` copies
 
         norm = np.sqrt(scaled.norm**2 + 1.0) if self.intercept else scaled.norm
         return Silos(
@@ -156,9 +157,9 @@ class Problem:
             y=column(labels),
             shrink=column(scaled.shrink),
             norm=column(norm),
-            scale=jnp.asarray(scaled.scale),
-            start=jnp.asarray(start, jnp.int32),
-            size=jnp.asarray(sizes, jnp.int32),
+            scale=placed(scaled.scale),
+            start=placed(start, np.int32),
+            size=placed(sizes, np.int32),
             loss=self.loss,
             rows=rows,
             intercept=self.intercept,
@@ -231,10 +232,11 @@ class Problem:
         silos = self.silos
         hessian = np.empty((self.agents, self.dim, self.dim))
         moment = np.empty((self.agents, self.dim))
+        labels, start = np.asarray(silos.y), np.asarray(silos.start)
         for i, A in enumerate(_features_by_agent(silos)):
-            y = np.asarray(silos.y[silos.start[i] : silos.start[i] + len(A)])
+            y = labels[start[i] : start[i] + len(A)]
             hessian[i], moment[i] = A.T @ A / len(A), A.T @ y / len(A)
-        return Gram(jnp.asarray(hessian), jnp.asarray(moment))
+        return Gram(placed(hessian), placed(moment))
 
     # -- what a private run may know
 
@@ -334,7 +336,7 @@ class Problem:
         """F at each row of xs (points, dim)."""
         passes = self.kernels and fused.measures(self.silos, len(xs), self.data.X.size)
         silos = replace(self.silos, by_passes=True) if passes else self.working_silos
-        return np.asarray(_objectives(self.terms, silos, jnp.asarray(xs, jnp.float64)))
+        return np.asarray(_objectives(self.terms, silos, placed(xs, np.float64)))
 
     def objective(self, x: Any) -> float:
         """F(x)."""
@@ -376,8 +378,8 @@ class Problem:
         rows = Records(X, np.zeros(len(X)))
         if rows.features != self.data.features:
             raise InputError(f"X has {rows.features} features; needed {self.data.features}, as the records have.")
-        A = jnp.asarray(self._features(rows))
-        z = np.asarray(scores(self.loss, self.intercept, jnp.asarray(x, jnp.float64), A))
+        A = placed(self._features(rows))
+        z = np.asarray(scores(self.loss, self.intercept, placed(x, np.float64), A))
         if self.classes is None:
             return z[:, 0]
         codes = z.argmax(axis=1) if self.loss.labels == "classes" else (z[:, 0] > 0).astype(int)
@@ -432,9 +434,10 @@ class Problem:
 
 def _features_by_agent(silos: Silos) -> Iterator[np.ndarray]:
     """Each agent's features, the intercept's column of ones included."""
-    for start, size in zip(np.asarray(silos.start).tolist(), np.asarray(silos.size).tolist(), strict=True):
+    here: Silos = jax.tree.map(np.asarray, silos)  # to take rows apart in JAX is a program for every number of them
+    for start, size in zip(here.start.tolist(), here.size.tolist(), strict=True):
         rows = slice(start, start + size)
-        A = np.asarray(silos._features(silos.X[rows], silos.shrink[rows]))
+        A = np.asarray(here._features(here.X[rows], here.shrink[rows]))
         yield np.column_stack([A, np.ones(size)]) if silos.intercept else A
 
 

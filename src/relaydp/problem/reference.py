@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from relaydp.arrays import placed
 from relaydp.errors import RelayError
 from relaydp.problem.problem import Problem, Terms
 from relaydp.problem.silos import Silos
@@ -56,11 +57,11 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
     silos = problem.working_silos
     t = 1.0 / (float(problem.measured_facts().smoothness.mean()) or 1.0)  # every record 0: any step will do
     terms = problem.terms
-    x = terms.prox(jnp.zeros(problem.dim), 1.0)
+    x = _nearest(terms, placed(np.zeros(problem.dim)))
     scale = max(1.0, float(_slope(terms, silos, x)))
     goal, best, steps = tolerance * scale, (np.inf, x), 0
     newton_at = NEWTON_FROM * scale
-    carry = (x, x, jnp.ones(()))
+    carry = (x, x, placed(1.0))
     for _ in range(MAX_BLOCKS):
         carry = _block(terms, silos, carry, t)
         steps += BLOCK
@@ -92,6 +93,12 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
 
 def _forward(terms: Terms, silos: Silos, x: Array, t: Array) -> Array:
     return terms.prox(x - t * terms.smooth_gradient(x, silos), t)
+
+
+@jax.jit
+def _nearest(terms: Terms, x: Array) -> Array:
+    """Where r is finite."""
+    return terms.prox(x, 1.0)
 
 
 @jax.jit
@@ -140,7 +147,7 @@ def _newton(problem: Problem, x: Array, t: float, silos: Silos, goal: float) -> 
             step = np.linalg.solve(np.asarray(matrix), np.asarray(gap))
         except np.linalg.LinAlgError:
             return x, now
-        new = x - jnp.asarray(step)
+        new = placed(np.asarray(x) - step)
         then = float(_residual(terms, silos, new, t))
         if not then < 0.5 * now:
             return (new, then) if then < now else (x, now)

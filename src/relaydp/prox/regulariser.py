@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from relaydp.arrays import placed
 from relaydp.errors import InputError
 from relaydp.prox.functions import (
     Scalar,
@@ -228,7 +229,7 @@ def group_lasso(weight: float, groups: Any) -> GroupLasso:
     if (sizes == 0).any():
         raise InputError(f"group {int(np.argmin(sizes))} has no coefficient; number groups 0, 1, 2, ... without gaps.")
     weight = _weight("weight", weight)
-    return GroupLasso(weight, jnp.asarray(index, jnp.int32), jnp.asarray(sizes, jnp.float64))
+    return GroupLasso(weight, placed(index, np.int32), placed(sizes, np.float64))
 
 
 def box(low: float | None, high: float | None) -> Box:

@@ -37,6 +37,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from relaydp.algorithm import ALGORITHMS, Algorithm, Door, Setting, Turn
+from relaydp.arrays import placed
 from relaydp.engine.door import Once, open_door
 from relaydp.engine.loop import scan_turns
 from relaydp.errors import InputError, PrivacyError
@@ -142,14 +143,14 @@ def desk_for(
 ) -> Desk:
     near = np.append(graph.neighbours(party), party) if algorithm.heard else np.array([party])
     return Desk(
-        sizes=jnp.asarray(sizes),
+        sizes=placed(sizes),
         terms=terms,
         network=network_of(graph, algorithm.needs),
         steps=steps,
-        start=jnp.zeros(dim),
-        clip=None if bare else jnp.ones(()),
-        party=jnp.asarray(party, jnp.int32),
-        near=jnp.asarray(near, jnp.int32),
+        start=placed(np.zeros(dim)),
+        clip=None if bare else placed(1.0),
+        party=placed(party, np.int32),
+        near=placed(near, np.int32),
     )
 
 
