@@ -114,7 +114,7 @@ MUTANTS = [
         "objective noise x 0.8", "engine/door.py", "p + perturbation(", "p + 0.8 * perturbation(", "audit of objective",
     ),
     Mutant(
-        "objective noise with lengths of another law", "privacy/mechanism.py",
+        "objective noise of another length", "privacy/mechanism.py",
         "jax.random.gamma(far, float(shape[-1])", "jax.random.gamma(far, float(shape[-1]) - 0.5", "audit of objective",
     ),
     Mutant(

@@ -75,8 +75,8 @@ def _no_promise(method: Algorithm | None) -> str:
     return (
         f"{name} arrived with a budget, noise in the objective and no seed; needed noise that keeps a promise. The "
         "proof of noise in the objective is about real numbers: a minimiser in float64 would need noise on a lattice, "
-        "and has none. Pass seed= (--seed on the command line, random_state= of an estimator) for a simulation, which "
-        f"promises nothing, or use an algorithm with noise on gradients: {use}."
+        "and has none. Pass seed= (random_state= of an estimator) for a simulation, which promises nothing, or use an "
+        f"algorithm with noise on gradients: {use}."
     )
 
 
