@@ -173,7 +173,8 @@ def test_noise_in_the_objective_stands():
 
 
 def test_an_audit_of_noise_in_the_objective_has_another_seed_each_time():
-    one, two = (quick("d-admm", "objective", seed=None, ratio=None, activations=2, runs=400) for _ in range(2))
+    options = {"seed": None, "ratio": None, "activations": 2, "runs": 400, "first_layer": False}
+    one, two = (quick("d-admm", "objective", **options) for _ in range(2))
     assert one.noise == two.noise == "seed" and one.scores["ratio"][0][0] != two.scores["ratio"][0][0]
 
 

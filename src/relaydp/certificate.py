@@ -65,7 +65,7 @@ NOTHING_KEPT = {
 def assumed(result: Any) -> list[str]:
     """What the promise rests on; of a simulation, what its plan rests on."""
     if result.private:
-        return ASSUMED
+        return [*ASSUMED]
     if result.simulation:
         return [*ASSUMED[:2], IN_SECRET if result.mechanism in SOUND else REAL_NUMBERS]
     return ["Nothing: there is no promise."]

@@ -247,7 +247,7 @@ class Result:
                 "leave the seed out."
             )
         if self.mechanism == "published" and self.variant == "objective":
-            return "none: the published price counts a record removed, not replaced; mechanism='objective' counts that."
+            return "none: the published price counts a record removed, and the promise is about one replaced."
         if self.mechanism == "published" and self.algorithm == "recal":
             return "none: the published mechanism leaves x bare, and exact gradients follow from the batons."
         if self.mechanism == "published":

@@ -22,7 +22,7 @@ from relaydp.engine.randomness import Secret, Source, choose_source
 from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError, RelayError, short
 from relaydp.graph import Graph, Route
-from relaydp.privacy import Budget, PrivacyAccount, proven
+from relaydp.privacy import SOUND, Budget, PrivacyAccount, proven
 from relaydp.privacy.budget import check_records
 from relaydp.problem import Facts, Problem, Reference, minimise
 from relaydp.result import Result, Trace, Transcript, versions
@@ -196,7 +196,7 @@ def make_result(
 
     secret   whether the noise came from the operating system: no other run has a promise, whatever its plan would cost
     """
-    kept = secret and plan.private and plan.ledger is not None
+    kept = secret and plan.mechanism in SOUND and plan.ledger is not None
     messages = int(plan.tally.messages[hops])
     return Result(
         x=x if status != "diverged" else np.full_like(x, np.nan),
