@@ -47,7 +47,8 @@ INIT = test("test_door.py::test_init_may_not_ask")
 UNSEEN = test("test_door.py::test_a_step_sees_no_noise")
 SHUT = test("test_door.py::test_the_gradient_doors_are_shut_under_noise_in_the_objective")
 KAPPA = test("test_door.py::test_a_minimiser_with_less_kappa_than_was_priced_is_no_number")
-LOST = test("test_door.py::test_a_minimiser_beside_which_its_noise_is_lost_in_rounding_is_no_number")
+NO_OBJECTIVE = test("test_door.py::test_secret_noise_goes_into_no_objective")
+REFUSED = test("test_objective.py::test_a_private_run_is_refused_before_a_record_is_touched")
 LONG = test("test_door.py::test_a_long_relay_has_the_noise_it_is_charged_for_to_its_last_chunk")
 LATTICE = test("test_door.py::test_secret_turns_have_the_scales_of_the_lattice")
 NOBODY = test("test_door.py::test_where_nobody_acts_the_answer_is_0")
@@ -78,11 +79,10 @@ class Mutant:
 SECRET = "return release_secret_traced(value, scale, now.draws)"
 KEYED = "return release(value, scale, now.key)"
 ANSWER = "return charged(privatise(silos.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))"
-DRAWN = "draws=draw_noise(plan, np.asarray(part.acts))"
+DRAWN = "draws=draw_gradient_noise(np.asarray(part.acts), problem.dim)"
 AVERAGED = "(lambda g: g * jnp.minimum(1.0, clip / jnp.linalg.norm(g)))(silos.gradient(now.holder, y, None))"
-REUSED = """found = draw(acts, plan.facts.dim)
-    flat = found.reshape(-1, plan.facts.dim)
-    return flat[np.arange(len(flat)) % 12].reshape(found.shape)"""
+REUSED = """flat = draws.reshape(-1, dim)
+    return flat[np.arange(len(flat)) % 12].reshape(draws.shape)"""
 FROM_WALK = (
     "draws=(np.random.default_rng(source.walk_seed).normal(size=(*part.acts.shape, plan.facts.dim)) * 2.0**40"
     " * np.asarray(part.acts)[..., None]).astype(np.int64)"
@@ -109,10 +109,26 @@ MUTANTS = [
         "scales not stretched", "engine/loop.py", "plan.lattice_scales() if on_lattice else plan.scales", "plan.scales",
         LATTICE,
     ),
-    Mutant("noise reused every 12 hops", "engine/loop.py", "return draw(acts, plan.facts.dim)", REUSED, "audit"),
+    Mutant("noise reused every 12 hops", "engine/randomness.py", "return draws", REUSED, "audit"),
     Mutant(
-        "objective noise x 0.8", "engine/door.py", "p + now.draws * now.scale[..., None]",
-        "p + 0.8 * now.draws * now.scale[..., None]", "audit of objective",
+        "objective noise x 0.8", "engine/door.py", "p + perturbation(", "p + 0.8 * perturbation(", "audit of objective",
+    ),
+    Mutant(
+        "objective noise of another length", "privacy/mechanism.py",
+        "jax.random.gamma(far, float(shape[-1])", "jax.random.gamma(far, float(shape[-1]) - 0.5", "audit of objective",
+    ),
+    Mutant(
+        "objective noise the same at every hop", "engine/door.py", "now.scale, now.key)\n\n        def covered",
+        "now.scale, jax.random.key(0))\n\n        def covered", "audit of objective",
+    ),
+    Mutant(
+        "objective noise from no key", "privacy/mechanism.py", "    if key is None:\n        raise PrivacyError(\n",
+        "    if key is None:\n        key = jax.random.key(0)\n    if False:\n        raise PrivacyError(\n",
+        NO_OBJECTIVE,
+    ),
+    Mutant(
+        "objective noise called private", "engine/randomness.py", "if mechanism in SOUND:", "if mechanism in PRICED:",
+        REFUSED,
     ),
     Mutant(
         "sampler scale x 0.8", "privacy/secret.py", "return _draw(int(count), K, os.urandom, READ)",
@@ -176,10 +192,8 @@ MUTANTS = [
     ),
     Mutant("gradients without noise under objective", "engine/door.py", "if variant == OBJECTIVE:", "if False:", SHUT),
     Mutant(
-        "less kappa than was priced", "engine/door.py", "(kappa >= now.kappa * (1.0 - LESS)) & ", "", KAPPA,
-    ),
-    Mutant(
-        "objective noise lost in rounding", "engine/door.py", " & (size * 2.0**-52 <= GRAIN * now.scale)", "", LOST,
+        "objective: less kappa than was priced", "engine/door.py", "fine = kappa >= now.kappa * (1.0 - LESS)",
+        "fine = jnp.ones_like(kappa, bool)", KAPPA,
     ),
     Mutant(
         "door answers where nobody acts", "engine/door.py",

@@ -169,6 +169,13 @@ def test_noise_in_the_objective_stands():
     report = quick("d-admm", "objective", budget=rd.Budget(4.0, 1e-5), ratio=None, activations=3)
     assert report.verdict == "consistent" and report.reach is None
     assert 0.0 < report.epsilon == report.best("any").epsilon < report.claimed
+    assert report.sentence.count("A simulation was audited: no other runs have noise in the objective") == 1
+
+
+def test_an_audit_of_noise_in_the_objective_has_another_seed_each_time():
+    options = {"seed": None, "ratio": None, "activations": 2, "runs": 400, "first_layer": False}
+    one, two = (quick("d-admm", "objective", **options) for _ in range(2))
+    assert one.noise == two.noise == "seed" and one.scores["ratio"][0][0] != two.scores["ratio"][0][0]
 
 
 def test_a_users_problem_is_audited_with_its_own_loss():
@@ -228,7 +235,9 @@ def test_sound_noise_passes_every_check(name, mechanism, seed):
         "price", "values", "size", "centre", "releases", "runs", "shape",
     ]  # fmt: skip
     assert all(check.passed for check in report.checks) and report.verdict == "consistent"
-    assert report.activations * report.agents >= 60 and report.noise == ("secret" if seed is None else "seed")
+    private = seed is None and mechanism == "gradient"
+    assert report.activations * report.agents >= 60 and report.noise == ("secret" if private else "seed")
+    assert ("A simulation was audited" in report.sentence) == (not private)
 
 
 def test_a_sound_mechanism_fails_no_oftener_than_its_doubt():

@@ -201,11 +201,12 @@ def test_names_of_the_engine_are_known_to_the_command_line():
     assert "objective" in text and "--limit" in text and "--prior" in text
 
 
-def test_an_argmin_method_runs_under_objective_perturbation():
+def test_an_argmin_method_is_simulated_under_objective_perturbation():
     words = ["--data", "breast-cancer", "--agents", 3, "--record-norm", 1, "--l2", 0.1, "--activations", 2]
     words += ["--algorithm", "d-admm", "--steps", "paper", "--epsilon", 6]
-    found = strict(call("run", *words, "--mechanism", "objective", "--json").stdout)
-    assert found["mechanism"] == "objective" and found["epsilon"] == pytest.approx(6.0)
+    found = strict(call("run", *words, "--mechanism", "objective", "--seed", 0, "--json").stdout)
+    assert found["mechanism"] == "objective" and found["epsilon"] is None and found["simulation"]
+    assert found["epsilon_planned"] == pytest.approx(6.0) and "real numbers" in found["guarantee"]
     claim = strict(call("run", *words, "--mechanism", "published", "--variant", "objective", "--json").stdout)
     assert claim["epsilon"] is None and claim["epsilon_paper"] == pytest.approx(6.0)
 

@@ -357,17 +357,24 @@ def test_a_pure_release_is_charged_as_a_gaussian_that_tells_no_less(epsilon):
     assert (gaussian(0.98 * charged) > response).any()
 
 
-def test_every_mechanism_can_be_charged():
+def test_gaussian_and_pure_releases_can_be_charged():
     account = PrivacyAccount(100.0, 1e-5)
-    few = {**PLEDGE, "account": account}
-    noisy = RelayLogisticRegression(
-        **{**few, "activations": 2}, algorithm="d-admm", fit_intercept=False, l2=0.1, agents=2
-    )
-    noisy.fit(X, TWO)
-    assert noisy.ledger_.events(0)[0].kind == "pure"
-    assert account.fits[0].rho == pytest.approx(price(noisy.ledger_)) and account.fits[0].rho > noisy.ledger_.rho
-    plain = RelayLogisticRegression(**few).fit(X, TWO)
+    pure = ledger_of(0.5)
+    account.charge(pure, "a mechanism of somebody else's")
+    assert account.fits[0].rho == pytest.approx(price(pure)) and account.fits[0].rho > pure.rho
+    plain = RelayLogisticRegression(**{**PLEDGE, "account": account}).fit(X, TWO)
     assert account.fits[1].rho == pytest.approx(plain.ledger_.rho, rel=1e-6)
+
+
+def test_noise_in_the_objective_is_fitted_by_simulations_alone():
+    account = PrivacyAccount(100.0, 1e-5)
+    exact = {**PLEDGE, "activations": 2, "algorithm": "d-admm", "fit_intercept": False, "l2": 0.1, "agents": 2}
+    with pytest.raises(PrivacyError, match="random_state=.*'ic-admm'"):
+        RelayLogisticRegression(**exact, account=account).fit(X, TWO)
+    assert account.fits == []
+    fitted = RelayLogisticRegression(**exact, random_state=0).fit(X, TWO)
+    assert fitted.epsilon_ == math.inf and fitted.ledger_.events(0)[0].kind == "pure"
+    assert fitted.privacy_certificate_["simulation"] and not fitted.privacy_certificate_["private"]
 
 
 def test_a_fit_is_charged_before_it_runs_and_not_if_it_cannot(monkeypatch):

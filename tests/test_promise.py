@@ -255,18 +255,6 @@ def test_an_account_that_no_noise_can_keep_is_not_opened(tmp_path, epsilon, delt
     assert not (tmp_path / "account").exists()
 
 
-def test_an_account_below_the_floor_of_noise_in_the_objective_takes_gradients_only():
-    account = rd.PrivacyAccount(30, 1e-25)
-    ledger = rd.Ledger(agents=1, limit_rho=np.inf)
-    ledger.charge(agent=0, hop=0, sensitivity=1.0, scale=2.0)
-    assert account.charge(ledger) == 1
-    ledger.charge(agent=0, hop=1, sensitivity=1.0, scale=2.0, kind="pure", epsilon=0.1)
-    with pytest.raises(PrivacyError, match="noise in the objective"):
-        account.charge(ledger)
-    assert len(account.fits) == 1
-    assert rd.PrivacyAccount(30, 1e-11).charge(ledger) == 1
-
-
 @pytest.mark.parametrize(
     "change", ["UPDATE fits SET rho = -1.0", "UPDATE fits SET rho = 9e999", "UPDATE fits SET rho = 'none'",
                "DELETE FROM fits WHERE number = 1"]

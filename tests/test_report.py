@@ -40,7 +40,8 @@ CASES = {
     "open": {"walk": "tour", "seed": 3},
     "lazy": {"budget": rd.Budget(2.0, 1e-5), "walk": "lazy"},
     "published": {"budget": rd.Budget(2.0, 1e-5), "mechanism": "published", "walk": "cyclic"},
-    "rounds": {"budget": rd.Budget(2.0, 1e-5), "algorithm": "d-admm"},  # its releases are pure
+    "rounds": {"budget": rd.Budget(2.0, 1e-5), "algorithm": "nids"},
+    "objective": {"budget": rd.Budget(2.0, 1e-5), "algorithm": "d-admm", "seed": 3},  # its releases are pure
     "open-rounds": {"algorithm": "d-admm"},
 }
 
@@ -159,7 +160,7 @@ def test_spending_ends_at_what_the_certificate_says(saved, name):
     assert all(rule.y == 2.0 for rule in chart.rules) and len(chart.rules) == 1
 
 
-@pytest.mark.parametrize("name", ["open", "published", "open-rounds", "simulation"])
+@pytest.mark.parametrize("name", ["open", "published", "open-rounds", "simulation", "objective"])
 def test_without_a_guarantee_no_epsilon_is_on_the_page(saved, name):
     run = run_of(saved / name)
     assert epsilon_spent(run.result) is None and run.spending is None
@@ -170,7 +171,7 @@ def test_without_a_guarantee_no_epsilon_is_on_the_page(saved, name):
     assert all("epsilon" not in one["columns"] for chart in data["charts"].values() for one in chart["series"])
     assert all(path["spent"] is None for path in data["travels"].values())
     shown = re.findall(r"[Ee]psilon (\d[\d.]*)", page.text)
-    if name == "simulation":
+    if name in ("simulation", "objective"):
         return
     assert "No epsilon stands behind this run." in page.text
     assert shown in ([], ["2"])  # at most the budget that was asked for, among the settings
@@ -189,6 +190,14 @@ def test_a_simulation_says_that_it_is_one_wherever_an_epsilon_could_be_looked_fo
     )
     assert "is protected" not in page.text and "stands behind this run" not in page.text
     assert "relaydp rerun simulation seed" not in page.text and "seed 3" in page.text
+
+
+def test_a_simulation_of_noise_in_the_objective_says_what_its_proof_is_about(saved):
+    assert "of this plan in real numbers" in tiles(run_of(saved / "objective"))[1].note
+    page = Reader(make_page(read_sources([saved / "objective"])))
+    assert page.text.count("Simulation: no promise") == 4
+    assert "to which alone the proof of noise in the objective applies" in page.text
+    assert "private run of" not in page.text and "is protected" not in page.text
 
 
 def test_a_private_page_names_no_seed_and_offers_no_repetition(saved):

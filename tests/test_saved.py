@@ -253,11 +253,51 @@ def test_certificates_are_true_of_their_kind_of_run(saved):
         assert not any("in secret." in line for line in said[name]["assumed"])
 
 
-def test_noise_in_the_objective_is_said_to_be_float64(problem):
-    result = rd.solve(problem, rd.ring(3), "d-admm", budget=BUDGET, activations=2, trace=False, reference=False)
+@pytest.fixture(scope="module")
+def perturbed(problem, tmp_path_factory):
+    options = {"activations": 2, "trace": False, "reference": False, "seed": 0}
+    result = rd.solve(problem, rd.ring(3), "d-admm", budget=BUDGET, **options)
+    return result, result.save(tmp_path_factory.mktemp("perturbed") / "run")
+
+
+def test_noise_in_the_objective_is_said_to_be_proved_for_real_numbers_alone(perturbed):
+    result, folder = perturbed
     found = result.certificate()
-    assert found["private"] and "float64" in found["mechanism"]["source"]
-    assert any("real numbers" in line for line in found["assumed"])
+    assert found["simulation"] and not found["private"] and found["epsilon"] is None
+    assert found["epsilon_planned"] == pytest.approx(BUDGET.epsilon, abs=1e-6)
+    assert any(line.startswith("Real numbers") and "float64" in line for line in found["assumed"])
+    assert not any("A private run of this plan" in line for line in [*found["assumed"], found["promise"]])
+    assert "real numbers" in found["promise"] and "leave the seed out" not in found["promise"]
+    assert names(folder / "publish") == PUBLIC and COVERED <= names(folder / "keep")
+    shown = " ".join(call("show", folder).stdout.split())
+    assert "none: simulation. In real numbers its plan costs 2 at delta" in shown
+    assert "in real numbers alone" in call("ledger", "show", folder).stdout
+    again = rd.rerun(folder)
+    assert again.simulation and again.x.tobytes() == result.x.tobytes()
+
+
+def test_a_folder_that_promises_for_noise_in_the_objective_is_read_without_the_promise(perturbed, tmp_path):
+    """Earlier versions made such promises."""
+    _, folder = perturbed
+    old = tmp_path / "old"
+    shutil.copytree(folder, old)
+    for name, change in {
+        "summary.json": {"private": True, "simulation": False, "epsilon": 2.0, "rho": 0.1},
+        "ledger.json": {"run": "private"},
+        "certificate.json": {"private": True, "simulation": False},
+    }.items():
+        file = old / "publish" / name
+        file.write_text(json.dumps(read(file) | change))
+    config = read(old / "publish" / "config.json")
+    config["solve"]["walk_seed"] = 5
+    (old / "publish" / "config.json").write_text(json.dumps(config))
+    (old / "keep" / "config.json").write_text(json.dumps({"problem": read(old / "keep" / "config.json")["problem"]}))
+    found = rd.load_result(old)
+    assert not found.private and found.simulation and found.epsilon == found.rho == math.inf
+    assert "in real numbers alone" in call("ledger", "verify", old).stdout
+    assert "in real numbers alone" in call("ledger", "show", old / "publish" / "ledger.json").stdout
+    with pytest.raises(PrivacyError, match="cannot be repeated"):
+        rd.rerun(old)
 
 
 # ---------------------------------------------------------------- running it again

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from relaydp.privacy import SOUND
+
 VERSION = 1
 
 ADJACENCY = "replace one record of one agent by any other record within the public bounds"
@@ -25,8 +27,6 @@ NOISE = {
 SECRET = {
     "gradient": "the operating system's randomness, drawn for one release each and kept nowhere: a discrete Gaussian "
     "on a lattice of 2^40 steps a scale, exact to the last bit, with scales a hair above the schedule's",
-    "objective": "the operating system's randomness, drawn for one release each and kept nowhere: float64 numbers, "
-    "with a proof about real ones",
 }
 SEEDED = {
     "simulation": "a seeded generator: whoever knows or guesses the seed can take the noise off",
@@ -38,8 +38,10 @@ ASSUMED = [
     "Records outside the bounds were clipped or shrunk to them, each by itself.",
     "The agents ran this software unchanged, and drew their noise independently and in secret.",
 ]
+IN_SECRET = "A private run of this plan draws its noise in secret; this one did not."
 REAL_NUMBERS = (
-    "Noise in the objective, and the minimiser that it moves, are computed in float64; the proof is about real numbers."
+    "Real numbers: a run computes noise in the objective, and the minimiser that it moves, in float64, which the proof "
+    "does not cover. There are no private runs of this plan."
 )
 KEPT = [
     "keep/ of a result folder: objective, relative error, accuracy, trace and reference are measured on raw records "
@@ -54,7 +56,7 @@ NOT_PROTECTED = [
 ]
 
 NOTHING_KEPT = {
-    "simulation": "Every record: model, messages and trace. What a private run would cost protects nobody here.",
+    "simulation": "Every record: model, messages and trace. What its plan would cost protects nobody here.",
     "published": "Every record: model, messages and trace. The noise has no proof.",
     "open": "Every record: model, messages and trace. There was no noise.",
 }
@@ -63,9 +65,9 @@ NOTHING_KEPT = {
 def assumed(result: Any) -> list[str]:
     """What the promise rests on; of a simulation, what its plan rests on."""
     if result.private:
-        return [*ASSUMED, *([REAL_NUMBERS] if result.mechanism == "objective" else [])]
+        return [*ASSUMED]
     if result.simulation:
-        return [*ASSUMED[:2], "A private run of this plan draws its noise in secret; this one did not."]
+        return [*ASSUMED[:2], IN_SECRET if result.mechanism in SOUND else REAL_NUMBERS]
     return ["Nothing: there is no promise."]
 
 

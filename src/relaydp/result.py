@@ -46,7 +46,7 @@ import numpy as np
 from relaydp.certificate import make_certificate, plain
 from relaydp.errors import InputError
 from relaydp.folders import KEEP, PUBLISH, RESULT, find_saved, halves, new_folder
-from relaydp.privacy import SOUND, Budget, Ledger
+from relaydp.privacy import PRICED, SOUND, Budget, Ledger
 from relaydp.problem import Reference
 
 # What of a summary and of a configuration may not leave the house; all the rest may, where there is a promise.
@@ -138,7 +138,7 @@ class Result:
     secret: bool  # whether the noise came from the operating system; a seeded run is a simulation and promises nothing
     rho: float  # zCDP of the whole plan: inf without a guarantee. A run that stopped early has still cost its plan
     epsilon: float  # at the budget's delta; inf when no guarantee stands behind the run
-    epsilon_planned: float  # what a private run of this plan costs; inf where no proof covers the mechanism
+    epsilon_planned: float  # what the proof gives this plan; inf where none covers the mechanism
     epsilon_paper: float  # by the paper's own account. For the published mechanism: what it claims, and F1 refutes
     plf: int
     activations: int
@@ -163,8 +163,9 @@ class Result:
 
     @property
     def simulation(self) -> bool:
-        """Whether this is a sound mechanism with noise from a seed: what a private run would do, without a promise."""
-        return not self.private and self.mechanism in SOUND
+        """Whether this was planned from public facts with a price that has a proof, and still has no promise: its noise
+        is from a seed, or in the objective."""
+        return not self.private and self.mechanism in PRICED
 
     @property
     def kind(self) -> str:
@@ -233,6 +234,12 @@ class Result:
                 "(replace one record), against everybody who sees all batons, the other agents included. Objective, "
                 "relative error and accuracy are measured without noise and not covered."
             )
+        if self.simulation and self.mechanism not in SOUND and self.budget is not None:
+            return (
+                "simulation: no promise. The proof of noise in the objective is about real numbers, in which this plan "
+                f"costs epsilon {self.epsilon_planned:.6g} at delta {self.budget.delta:g}; it does not cover the "
+                "float64 numbers of a run."
+            )
         if self.simulation and self.budget is not None:
             return (
                 "simulation: no promise. The noise comes from a seed, and whoever knows it can take the noise off. A "
@@ -240,7 +247,7 @@ class Result:
                 "leave the seed out."
             )
         if self.mechanism == "published" and self.variant == "objective":
-            return "none: the published price counts a record removed, not replaced; mechanism='objective' is sound."
+            return "none: the published price counts a record removed, and the promise is about one replaced."
         if self.mechanism == "published" and self.algorithm == "recal":
             return "none: the published mechanism leaves x bare, and exact gradients follow from the batons."
         if self.mechanism == "published":
@@ -347,6 +354,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
 
     A private run's publish/ can be read alone: such a result has no trace, no reference and no measurements. Folders of
     earlier versions, which had no halves, are read as well; their noise came from a seed, so that they are simulations.
+    So is every run with noise in the objective, whatever its folder says: its promise could not be kept.
     """
     path = Path(folder)
     try:
@@ -359,6 +367,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
         ledger, trace = find_saved(path, "ledger.json"), find_saved(path, "trace.csv")
         asked = config["solve"]["budget"]
         secret = bool(summary["private"]) and "walk_seed" in config["solve"]
+        kept = secret and summary["mechanism"] in SOUND
         return Result(
             x=model["x"],
             status=summary["status"],
@@ -371,8 +380,8 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
             walk=summary["walk"],
             budget=None if asked is None else Budget(**asked),
             secret=secret,
-            rho=_number(summary["rho"]) if secret else math.inf,
-            epsilon=_number(summary["epsilon"]) if secret else math.inf,
+            rho=_number(summary["rho"]) if kept else math.inf,
+            epsilon=_number(summary["epsilon"]) if kept else math.inf,
             epsilon_planned=_number(summary.get("epsilon_planned", summary["epsilon"])),
             epsilon_paper=_number(summary["epsilon_paper"]),
             plf=summary["plf"],

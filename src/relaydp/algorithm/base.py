@@ -4,7 +4,8 @@
     step(setting, steps, state, turn) -> (State, payload)
 
 `Setting` holds all an algorithm may touch. Data is behind doors: `gradient` and `gradients` are already private when
-the run is; so are `argmin` and `argmins` under objective perturbation, and they stay shut under noise on gradients.
+the run is; `argmin` and `argmins` have their noise in simulations of objective perturbation, and stay shut under noise
+on gradients.
 A setting is made for one turn, and its doors answer once: whose records are asked, how much noise is added and where
 it comes from are the turn's, not the algorithm's. `Turn` is public: who acts, who is next, how much noise. The payload
 is what leaves the agents, and the only thing that the network carries and an attacker sees.
@@ -39,7 +40,7 @@ class Turn(NamedTuple):
     scale: Float[Array, " ..."]  # noise of this activation; in a round, one an agent
     key: Any  # of a simulation's noise; a step sees it only where the published mechanism draws with it, and else None
     draws: Array | None = None  # a private run's noise, in units of its lattice; no step sees it
-    kappa: Float[Array, " ..."] | None = None  # what a private minimiser was priced with; the door answers for no less
+    kappa: Float[Array, " ..."] | None = None  # what a noisy minimiser was priced with; the door answers for no less
 
 
 class Baton(NamedTuple):

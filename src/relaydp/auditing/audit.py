@@ -32,7 +32,7 @@ from relaydp.auditing.trial import Evidence, check_memory, collect, public_part
 from relaydp.certificate import plain
 from relaydp.engine.plan import MECHANISMS, Plan, make_plan
 from relaydp.engine.progress import Progress, shown
-from relaydp.engine.randomness import Source, check_seed, choose_source
+from relaydp.engine.randomness import SEED_BITS, Secret, Source, check_seed, choose_source
 from relaydp.engine.solve import check_promise
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.graph import Graph, ring
@@ -153,15 +153,16 @@ def audit(
 ) -> AuditReport:
     """Attack what a mechanism claims, and say what that proves.
 
-        mechanism    "gradient" (claims mu-GDP with the budget's mu), "objective" (claims its exact epsilon), or
-                     "published" (claims the paper's epsilon);  variant, steps and ratio as for `solve`
+        mechanism    "gradient" (claims mu-GDP with the budget's mu), "objective" (claims, in real numbers, its exact
+                     epsilon), or "published" (claims the paper's epsilon);  variant, steps and ratio as for `solve`
         graph        default: a ring of `agents`
         runs         of the second layer in all, half under D and half under D'; the bound's width falls like
                      1/sqrt(runs); default 100,000 (10,000 for "objective")
         activations  releases an agent; default: enough for 60 of all agents together
         canary       "worst" attains the sensitivity; the others are more ordinary records. The first layer has them all
-        seed         None: noise is drawn as a private run draws it, from the operating system; a number: as a
-                     simulation draws it, so that the audit can be repeated. Whose record differs is drawn too
+        seed         None: noise is drawn as a private run draws it, from the operating system, or for "objective" and
+                     "published", which no private run has, as a simulation draws it; a number: as a simulation with
+                     that seed, so that the audit can be repeated. Whose record differs is drawn too
         problem      a Problem one of whose records is replaced by the canary, or your own neighbours (D, D'); default:
                      a small problem in which the worst canary has its full effect
         first_layer  False: leave the noise alone, and only tell D from D'
@@ -184,7 +185,9 @@ def audit(
     elif problem is not None:
         agents = problem[0].agents
     network = ring(agents) if graph is None else graph
-    source = choose_source(seed, mechanism in SOUND)
+    # only simulations have noise in the objective, and an audit of it needs no secret: another seed for every audit
+    drawn = secrets.randbits(SEED_BITS) if seed is None and mechanism == "objective" else seed
+    source = choose_source(drawn, mechanism)
     draw = np.random.default_rng(secrets.randbits(64) if seed is None else seed)  # of what is public about an audit
     given = built_in(network.agents, mechanism, int(draw.integers(2**31))) if problem is None else problem
     pair, others = _neighbours(given, canary, draw)
@@ -207,7 +210,7 @@ def audit(
         for side in (pair.first, pair.second, *others)  # which share all that is public, and so their plan
     ]
     plan = plans[0]
-    if seed is None and plan.private:
+    if isinstance(source, Secret):
         check_promise(plan)
     facts: dict[str, Any] = {
         "algorithm": algorithm,
@@ -219,7 +222,7 @@ def audit(
         "activations": plan.activations,
         "canary": "given" if isinstance(problem, tuple) else canary,
         "agent": pair.agent,
-        "noise": "secret" if seed is None and plan.private else "seed",
+        "noise": "secret" if isinstance(source, Secret) else "seed",
         "claimed": plan.epsilon if plan.private else plan.epsilon_paper,
         "delta": budget.delta,
         "confidence": confidence,
@@ -334,7 +337,7 @@ def plan_differences(one: Plan, two: Plan) -> list[str]:
 def _refuted_by_its_plan(facts: dict[str, Any], leaks: list[str], seconds: float) -> AuditReport:
     sentence = (
         f"refuted: the plan itself depends on the record. {', '.join(leaks)} differ between two neighbouring data "
-        "sets, and a plan is public; no epsilon covers that, so nothing was run."
+        f"sets, and a plan is public; no epsilon covers that, so nothing was run.{_what(facts)}"
     )
     return _refuted(facts, (), sentence, seconds)
 
@@ -346,7 +349,7 @@ def _refuted_by_its_noise(
     sentence = (
         f"refuted: the {facts['mechanism']} mechanism of {facts['algorithm']} claims epsilon {facts['claimed']:.4g} at "
         f"delta {facts['delta']:g}, and its noise, or what it is added to, is not what that charges for. {worst}. No "
-        "epsilon covers that."
+        f"epsilon covers that.{_what(facts)}"
     )
     return _refuted(facts, tuple(checks), sentence, seconds)
 
@@ -463,8 +466,18 @@ def _sentence(facts: dict[str, Any], best: Bound, verdict: str, runs: int) -> st
     if verdict == "refuted":
         return (
             f"refuted: the {who} claims {claim}, and {runs} runs show at least {best.epsilon:.4g} ({basis}), at {sure}."
+            f"{_what(facts)}"
         )
     return (
         f"consistent: the {who} claims {claim}; {runs} runs with the {facts['canary']} canary show at least "
-        f"{best.epsilon:.4g} ({basis}), at {sure}."
+        f"{best.epsilon:.4g} ({basis}), at {sure}.{_what(facts)}"
     )
+
+
+def _what(facts: dict[str, Any]) -> str:
+    """What was audited, where it was no private run's noise."""
+    if facts["mechanism"] == "objective":
+        return (
+            " A simulation was audited: no other runs have noise in the objective, whose claim is about real numbers."
+        )
+    return " A simulation was audited." if facts["mechanism"] in SOUND and facts["noise"] == "seed" else ""

@@ -28,10 +28,10 @@ from relaydp.attack.infer import inference_for, read_messages
 from relaydp.attack.penalty import Penalty
 from relaydp.attack.threat import Guess, Known
 from relaydp.auditing.canary import Neighbours
-from relaydp.engine.loop import World, begin, draw_noise, scan_turns, turns_of, world_of
+from relaydp.engine.loop import World, begin, scan_turns, turns_of, world_of
 from relaydp.engine.plan import Plan
 from relaydp.engine.progress import Progress
-from relaydp.engine.randomness import NOISE, Secret, Source, key_for
+from relaydp.engine.randomness import NOISE, Secret, Source, draw_gradient_noise, key_for
 from relaydp.errors import InputError
 from relaydp.graph import Graph, Network, Rounds, network_of
 from relaydp.problem import Problem
@@ -85,7 +85,7 @@ def collect(
         parts = []
         for b in range(batches):
             mine = None if keys is None else keys[b * size : (b + 1) * size]
-            draws = draw_noise(plan, acts) if hidden else None
+            draws = draw_gradient_noise(acts, plan.facts.dim) if hidden else None
             parts.append(jax.tree.map(np.asarray, batch(world, worlds, mine, draws)))
             if progress is not None:
                 progress((side * batches + b + 1) * size * len(plan.route), 2 * batches * size * len(plan.route))

@@ -25,7 +25,7 @@ def audit(
         str,
         flag(
             PRIVACY,
-            "gradient or objective (sound), or published (the paper's); default gradient.",
+            "gradient (sound), objective (a simulation's), or published (the paper's); default gradient.",
             "NAME",
             complete=among(choices.MECHANISMS[:3]),
         ),
@@ -58,7 +58,11 @@ def audit(
     activations: Annotated[int | None, flag(RUN, "Releases of each agent; default: enough for 60 in all.")] = None,
     seed: Annotated[
         int | None,
-        flag(RUN, "Of a simulation whose noise is audited; default: a private run's, from the operating system."),
+        flag(
+            RUN,
+            "Of a simulation whose noise is audited; default: a private run's, from the operating system, and for "
+            "objective and published a simulation's.",
+        ),
     ] = None,
     json_: AsJson = False,
     quiet: Quiet = False,

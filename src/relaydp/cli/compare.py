@@ -42,7 +42,7 @@ def compare(
     ] = None,
     delta: Annotated[float | None, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
     mechanism: Annotated[
-        str | None, flag(PRIVACY, "As for run; default with --epsilon: each algorithm's sound one.", "NAME")
+        str | None, flag(PRIVACY, "As for run; default with --epsilon: each algorithm's own.", "NAME")
     ] = None,
     activations: Annotated[
         int | None, flag(RUN, "The PLF of all; default: each algorithm's own, chosen from public facts.")
@@ -66,8 +66,8 @@ def compare(
 
     Steps are tuned by one rule for all, from public facts. An algorithm that cannot run as asked says why.
 
-    With --epsilon the runs are simulations without a promise: their noise comes from seeds, and epsilon is what a
-    private run of each plan costs.
+    With --epsilon the runs are simulations without a promise: their noise comes from seeds, and epsilon is what the
+    proof gives each plan.
     """
     from relaydp.settings.config import FLAGS, build, read_config
 

@@ -27,6 +27,7 @@ CAVEATS = {
     "private": "",
     "published": " No guarantee: the charges are what the paper claims, without a proof (docs/privacy.md).",
     "simulation": " Simulation: no promise. This is what a private run of the same plan costs.",
+    "objective": " Simulation: no promise. This is what noise in the objective costs in real numbers alone.",
     None: " Nothing here says where the noise came from: the sum holds, and a promise is the certificate's to make.",
 }
 
@@ -51,7 +52,7 @@ def verify(file: File, delta: Delta = None, json_: AsJson = False, quiet: Quiet 
     path, folder, saved = _open(file)
     run, chance = _run_kind(folder, saved), _delta(delta, folder, path)
     if run == "private":
-        _check_delta(chance, folder, saved)
+        _check_delta(chance, folder)
     with step_bar(quiet or json_, "recomputing every agent's epsilon"):
         from relaydp.privacy import verify as check
 
@@ -64,7 +65,7 @@ def verify(file: File, delta: Delta = None, json_: AsJson = False, quiet: Quiet 
         keys = ["agent", "releases", "rho", "limit_rho", "epsilon", "account", "epsilon_pld", "epsilon_rdp"]
         _print_table(names, [[row[key] for key in keys] for row in found.to_json()["agents"]])
         if not reasons:
-            typer.echo(f"holds: as charged, epsilon {found.epsilon:.6g} at delta {found.delta:g}.{CAVEATS[run]}")
+            typer.echo(f"holds: as charged, epsilon {found.epsilon:.6g} at delta {found.delta:g}.{_caveat(run, saved)}")
     if reasons:
         typer.echo("\n".join(["does not hold:", *(f"  {text}" for text in reasons)]), err=True)
         raise typer.Exit(BROKEN)
@@ -83,7 +84,7 @@ def show(file: File, delta: Delta = None, json_: AsJson = False) -> None:
     ledger, run = Ledger.from_json(saved), _run_kind(folder, saved)
     chance = _delta(delta, folder, path, needed=False)
     if run == "private" and chance is not None:
-        _check_delta(chance, folder, saved)
+        _check_delta(chance, folder)
     worth = [(None, None)] * ledger.agents if chance is None else ledger.by_agent(chance)
     columns = (ledger.counts.tolist(), ledger.spent().tolist(), ledger.limit.tolist(), worth)
     rows = [
@@ -105,7 +106,7 @@ def show(file: File, delta: Delta = None, json_: AsJson = False) -> None:
     names = ["agent", "releases", "rho", "epsilon", "found by", "limit", "left"]
     _print_table(names, [list(row.values()) for row in rows])
     at = "pass --delta for epsilon" if chance is None else f"epsilon {ledger.epsilon(chance):.6g} at delta {chance:g}"
-    typer.echo(f"{len(ledger)} releases, PLF {ledger.plf}, rho {ledger.rho:.6g}; {at}.{CAVEATS[run]}")
+    typer.echo(f"{len(ledger)} releases, PLF {ledger.plf}, rho {ledger.rho:.6g}; {at}.{_caveat(run, saved)}")
 
 
 def _open(file: Path) -> tuple[Path, Path, dict[str, Any]]:
@@ -148,16 +149,13 @@ def _delta(given: float | None, folder: Path, path: Path, needed: bool = True) -
     return budget.get("delta")
 
 
-def _check_delta(delta: Any, folder: Path, saved: dict[str, Any]) -> None:
+def _check_delta(delta: Any, folder: Path) -> None:
     """Refuse an epsilon of a private run at a delta that its noise cannot keep, or that says nothing (1/m or more)."""
     from relaydp.privacy import Budget
     from relaydp.privacy.budget import check_floor
-    from relaydp.privacy.proven import check_objective
 
     config, certificate = _beside(folder, "config.json"), _beside(folder, "certificate.json")
     check_floor(Budget(1.0, delta).delta)
-    if "pure" in ((saved.get("releases") or {}).get("kind") or ()):
-        check_objective(delta)
     sizes = (config.get("facts") or certificate.get("public_constants") or {}).get("sizes")
     own = ((config.get("solve") or {}).get("budget") or {}).get("delta")  # was asked for by name, if it is large
     if sizes and delta != own:
@@ -198,7 +196,18 @@ def _run_kind(folder: Path, saved: dict[str, Any]) -> str | None:
         said.add("simulation")
     if "epsilon" in run and run["epsilon"] is not None:
         said.add("private")
-    return next((kind for kind in ("published", "simulation", "private") if kind in said), None)
+    kind = next((kind for kind in ("published", "simulation", "private") if kind in said), None)
+    # Earlier versions called noise in the objective private: all of it is a simulation's.
+    return "simulation" if kind == "private" and _is_pure(saved) else kind
+
+
+def _is_pure(saved: dict[str, Any]) -> bool:
+    """Whether there is a release of noise in the objective, where relaydp made the ledger."""
+    return "pure" in ((saved.get("releases") or {}).get("kind") or ())
+
+
+def _caveat(run: str | None, saved: dict[str, Any]) -> str:
+    return CAVEATS["objective" if run == "simulation" and _is_pure(saved) else run]
 
 
 def _finite(value: float) -> float | None:

@@ -132,8 +132,8 @@ def run(
         str | None,
         flag(
             PRIVACY,
-            "gradient or objective (sound), published (the paper's; no guarantee) or none; default with --epsilon: the "
-            "algorithm's sound one.",
+            "gradient (sound), objective (of methods that minimise exactly; simulations only, with --seed), published "
+            "(the paper's; no guarantee) or none; default with --epsilon: the algorithm's own, gradient or objective.",
             "NAME",
             complete=among(choices.MECHANISMS),
         ),
@@ -247,6 +247,7 @@ def run(
         from relaydp.cluster.apart import check_seeded
 
         check_seeded(settings.run.epsilon is not None, settings.run.seed)
+    check_kept(settings.run)
     charged = open_account(settings.run)
     with step_bar(quiet or json_, "reading the data") as report:
         if apart:
@@ -376,6 +377,17 @@ def check_out(folder: Path, overwrite: bool) -> None:
         raise InputError(f"--out {folder} cannot be made: {parent} is no folder we may write to. Choose another.")
 
 
+def check_kept(run: RunSection) -> None:
+    """Refuse a private run whose noise would keep no promise, before any record is read."""
+    from relaydp.algorithm import find_algorithm
+    from relaydp.engine.plan import AUTO, resolve_mechanism
+    from relaydp.engine.randomness import choose_source
+    from relaydp.settings.config import solve_arguments
+
+    asked, method = solve_arguments(run), find_algorithm(run.algorithm)
+    choose_source(run.seed, resolve_mechanism(asked.get("mechanism", AUTO), asked.get("budget"), None, method), method)
+
+
 def open_account(run: RunSection) -> PrivacyAccount | None:
     """The account that the run is charged to, or None; refused for a run that has nothing to charge."""
     if run.account is None:
@@ -427,6 +439,8 @@ def print_result(
 
 
 def _rows(result: Result) -> list[tuple[str, str]]:
+    from relaydp.privacy import SOUND
+
     def number(value: float | None, digits: int = 6) -> str:
         return "-" if value is None else f"{value:.{digits}g}"
 
@@ -448,7 +462,10 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         if result.private:
             cost = f"{number(facts['epsilon'])} exact, {number(facts['epsilon_paper'])} by the paper's formula{delta}"
         elif result.simulation:
-            cost = f"none: simulation. A private run of this plan costs {number(facts['epsilon_planned'])}{delta}"
+            costs = (
+                "A private run of this plan costs" if result.mechanism in SOUND else "In real numbers its plan costs"
+            )
+            cost = f"none: simulation. {costs} {number(facts['epsilon_planned'])}{delta}"
         else:
             cost = f"none; {number(facts['epsilon_paper'])} by the paper's formula, a claim without a proof{delta}"
         rows.append(("epsilon", cost))

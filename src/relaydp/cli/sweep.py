@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 FAILED, INTERRUPTED = 1, 130  # exit codes
 PLACES = ("local", "ray")
 MOST_LINES = 40  # cases that the table on the screen shows; the file has all
-SIMULATION = "simulation: no promise. Noise comes from seeds; planned is the epsilon of a private run of the same plan."
+SIMULATION = (
+    "simulation: no promise. Noise comes from seeds; planned is the epsilon that the proof gives the same plan."
+)
 COORDINATES = ("data", "agents_asked", "graph", "algorithm", "walk", "activations_asked", "epsilon_asked")
 
 

@@ -37,7 +37,7 @@ from relaydp.engine.randomness import Simulated, check_seed
 from relaydp.engine.solve import _verdict, facts_config, make_result, solve
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Rounds
-from relaydp.privacy import SOUND, Budget
+from relaydp.privacy import PRICED, Budget
 from relaydp.problem import Problem, build_again, custom
 from relaydp.problem.loss import CustomLoss
 from relaydp.prox import Regulariser, from_spec
@@ -256,7 +256,7 @@ async def _introduce(crew: FullCrew, task: Task, asked: Asked) -> tuple[list[Abo
     raw = str(np.result_type(*{each.raw for each in abouts}))
     if any(each.raw != raw for each in abouts):
         abouts = await crew.ask_all("about", raw)
-    private = asked.mechanism in SOUND or (asked.mechanism == AUTO and asked.budget is not None)
+    private = asked.mechanism in PRICED or (asked.mechanism == AUTO and asked.budget is not None)
     return abouts, None if private else await crew.ask_all("curvature", raw, len(abouts))
 
 

@@ -5,7 +5,7 @@
     [resources]                   what one task may use
 
 One combination is a `Case`: what `relaydp run` would read, with nothing left to vary but the seed. Runs with a seed are
-simulations: a study promises nothing, and says what private runs would cost.
+simulations: a study promises nothing, and says what its plans would cost.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ ORDER = (
 
 
 def schema() -> pa.Schema:
-    """One row a run: its coordinates, what it found, and what a private run of its plan costs; null where no proof is.
+    """One row a run: its coordinates, what it found, and what its plan would cost; null where no proof is.
 
     The runs themselves have seeds. They are simulations, and no promise stands behind any row.
     """

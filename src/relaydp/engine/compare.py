@@ -4,7 +4,8 @@ Every algorithm gets the same problem, graph, budget and seeds, and its steps (a
 activations) from the same lab by the same rule. An algorithm that cannot run as asked is a row with the reason.
 
 All runs have seeds, so that with a budget they are simulations: no promise stands behind any of them, and
-`epsilon_planned` is what a private run of the same plan costs.
+`epsilon_planned` is what the proof gives the same plan: the cost of a private run, or, where noise is in the objective
+and there are no private runs, of real numbers.
 
 `Comparison.save(folder)` keeps the table and one traced run of each algorithm in comparison.json; no record is in it.
 """
@@ -62,7 +63,7 @@ class Comparison:
         if self.budget is None:
             return "none: no noise was added."
         return (
-            "simulation: no promise. Noise comes from seeds; planned is the epsilon of a private run of the same plan."
+            "simulation: no promise. Noise comes from seeds; planned is the epsilon that the proof gives the same plan."
         )
 
     def saved(self) -> SavedComparison:

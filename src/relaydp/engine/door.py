@@ -8,9 +8,10 @@ A door is opened for one turn and answers once: the second question of a turn is
 since the turn's noise would be in both answers and cancel. Whose records are asked, the scale and the noise are the
 turn's; and where the turn's agent does not act, which nobody is charged for, the answer is 0.
 
-The exact door, argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, is private by the noise e in the objective
-(`privacy.objective`), has e = 0 in runs without privacy, and stays shut under noise on gradients; under noise in the
-objective the gradient doors are shut instead, since nothing there is clipped or noised. One kind of door is open.
+The exact door, argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, has noise e in the objective, in simulations
+alone (`privacy.objective` has its price), e = 0 in runs without privacy, and stays shut under noise on gradients; under
+noise in the objective the gradient doors are shut instead, since nothing there is clipped or noised. One kind of door
+is open.
 """
 
 from __future__ import annotations
@@ -117,7 +118,6 @@ class _Closed(Once):
 
 NO_NETWORK = Network()
 LESS = 1e-12  # of a planned kappa, for rounding: what it moves of epsilon is within a budget's margin
-GRAIN = 1e-8  # of the noise's scale: how coarse rounding may make what a minimiser is determined by
 DEAR = 2**14  # numbers that a gradient reads
 
 
@@ -192,30 +192,17 @@ def open_door(
         def perturbed(p: Array) -> Array:
             if variant != OBJECTIVE:
                 return p
-            if now.draws is not None:
-                return p + now.draws * now.scale[..., None]
             return p + perturbation(p.shape, now.scale, now.key)
 
-        def covered(answer: Array, i: Any, p: Array, kappa: Array, v: Array) -> Array:
+        def covered(answer: Array, kappa: Array) -> Array:
             """The answer, and no number for an agent whose question the price does not cover.
 
-            The price is that of the planned kappa: with less, a record bends more. And it is that of real numbers: x
-            tells e = -(grad f_i(x) + p + kappa (x - v)), whose terms are p, kappa v and at most (L + kappa) x long
-            beside what is bounded. They are rounded to 2^-52 of themselves. Where that is not far below the noise's
-            scale, neighbouring numbers are all that is left of the noise, and a record shows between them. All that is
-            looked at is public or, like x, paid for. Compiled code cannot raise: no number ends the run.
+            The price is that of the planned kappa, which is public: with less, a record bends more. Compiled code
+            cannot raise: no number ends the run.
             """
-            if variant != OBJECTIVE or (now.kappa is None and now.draws is None):
-                return answer  # without a promise, which the published mechanism has none of
-            if now.kappa is None:
-                raise PrivacyError("a private turn came without the kappa that was priced; make turns with `turns_of`.")
-
-            def longest(part: Array) -> Array:
-                return jnp.max(jnp.abs(part), axis=-1)
-
-            pull = (_open(exact).smoothness[i] + kappa) * longest(answer)
-            size = jnp.maximum(jnp.maximum(longest(p), kappa * longest(v)), pull)  # no number where one is none
-            fine = (kappa >= now.kappa * (1.0 - LESS)) & (size * 2.0**-52 <= GRAIN * now.scale)
+            if variant != OBJECTIVE or now.kappa is None:
+                return answer  # the published mechanism holds nobody to a kappa
+            fine = kappa >= now.kappa * (1.0 - LESS)
             return jnp.where(fine[..., None], answer, jnp.nan)
 
         def charged(answer: Array) -> Array:
@@ -241,7 +228,7 @@ def open_door(
             check_shape(True)
             spectra, i, noised = _open(exact).spectra, now.holder, perturbed(p)
             found = search(i, noised, kappa, v, with_r) if spectra is None else spectra.solve(i, noised, kappa, v)
-            return charged(covered(found, i, p, kappa, v))
+            return charged(covered(found, kappa))
 
         def argmins(
             p: Float[Array, "agents dim"], kappa: Float[Array, " agents"], v: Float[Array, "agents dim"], with_r: bool
@@ -250,7 +237,7 @@ def open_door(
             check_shape(False)
             spectra, noised, every = _open(exact).spectra, perturbed(p), slice(None)
             found = searches(noised, kappa, v, with_r) if spectra is None else spectra.solve(every, noised, kappa, v)
-            return charged(covered(found, every, p, kappa, v))
+            return charged(covered(found, kappa))
 
         def when(acts: Array, act: Callable[[], Any], relay: Callable[[], Any]) -> Any:
             return either(acts, once.within(act), relay)

@@ -21,14 +21,7 @@ from relaydp.engine import ahead
 from relaydp.engine.door import Exact, Spectra, open_door, seen_by_step
 from relaydp.engine.plan import Plan
 from relaydp.engine.progress import Progress
-from relaydp.engine.randomness import (
-    NOISE,
-    Simulated,
-    Source,
-    draw_gradient_noise,
-    draw_objective_noise,
-    key_for,
-)
+from relaydp.engine.randomness import NOISE, Simulated, Source, draw_gradient_noise, key_for
 from relaydp.graph import Graph, Network, Route, network_of
 from relaydp.problem import Problem, Silos
 from relaydp.problem.loss import LEAST_SQUARES
@@ -177,12 +170,6 @@ def stride_for(plan: Plan) -> int:
     return -(-nominal // POINTS)
 
 
-def draw_noise(plan: Plan, acts: np.ndarray) -> np.ndarray:
-    """Secret noise for these turns, in the mechanism's own units: fresh, and for this one use."""
-    draw = draw_objective_noise if plan.mechanism == "objective" else draw_gradient_noise
-    return draw(acts, plan.facts.dim)
-
-
 def turns_of(plan: Plan, hops: int, secret: bool = False) -> Turn:
     """The plan's turns as arrays over hops, filled up to `hops` with turns in which nobody acts.
 
@@ -241,7 +228,7 @@ def run(
             if c < chunks:  # the next chunk runs while the last one is looked at
                 part = jax.tree.map(lambda a, c=c: a[c], turns)
                 if key is None:
-                    part = part._replace(draws=draw_noise(plan, np.asarray(part.acts)))
+                    part = part._replace(draws=draw_gradient_noise(np.asarray(part.acts), problem.dim))
                 state, coming = advance(
                     plan.algorithm, plan.variant, keep, world, plan.steps, key, state, part, False, unroll, scattered
                 )

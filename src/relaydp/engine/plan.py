@@ -33,7 +33,7 @@ from relaydp.engine.price import objective_noise, price_gradient, price_objectiv
 from relaydp.engine.trial import try_out
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.graph import WALKS, Graph, Rounds, Route, check_size, rounds, route
-from relaydp.privacy import SOUND, Budget, Ledger, rho_for
+from relaydp.privacy import PRICED, Budget, Ledger, rho_for
 from relaydp.privacy.ledger import TOLERANCE
 from relaydp.privacy.secret import stretch
 from relaydp.problem import Facts, Problem
@@ -77,11 +77,13 @@ class Plan:
 
     @property
     def private(self) -> bool:
-        return self.mechanism in SOUND
+        """Whether it was made from public facts, and has a price. What a run of it promises, its result says."""
+        return self.mechanism in PRICED
 
     @property
     def epsilon(self) -> float:
-        """The exact epsilon of the whole plan at the budget's delta; inf when no guarantee stands behind it."""
+        """The exact epsilon of the whole plan at the budget's delta, for noise in the objective that of real numbers;
+        inf when no proof stands behind it."""
         sound = self.private and self.ledger is not None and self.budget is not None
         return self.ledger.epsilon(self.budget.delta) if sound else math.inf  # type: ignore[union-attr]
 
@@ -208,7 +210,8 @@ def _rows(scales: np.ndarray) -> list[list[float]]:
 def resolve_mechanism(
     mechanism: str | None, budget: Budget | None, noise: float | None, method: Algorithm
 ) -> str | None:
-    """'auto' is the algorithm's sound mechanism when there is a budget, and none when there is not."""
+    """'auto' is noise on gradients, or in the objectives of methods that minimise exactly, when there is a budget, and
+    none when there is not."""
     if mechanism == AUTO:
         return None if budget is None else "objective" if method.data == "argmin" else "gradient"
     if mechanism is None:
@@ -275,7 +278,7 @@ def make_plan(
     check_count(activations)
     if noise is not None and kind != "published":
         raise PrivacyError("noise= sets the published mechanism's s_1; elsewhere noise follows from the budget.")
-    public = kind in SOUND
+    public = kind in PRICED
     if limits is not None and not public:
         raise PrivacyError("limits= holds some agents to less than the budget; it needs the sound mechanism.")
     if prior is not None and not public:

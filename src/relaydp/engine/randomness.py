@@ -5,7 +5,8 @@
     Secret      noise from the operating system (`privacy.secret`), drawn for one use and kept nowhere. Only such a run
                 carries a promise. The walk is public and has a seed of its own, which tells nothing about the noise.
 
-A run without noise has nothing to keep secret, and is Simulated too.
+A run without noise has nothing to keep secret, and is Simulated too. Noise in the objective is never Secret: its proof
+is about real numbers, and nothing keeps it for the float64 minimisers that a computer finds.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from relaydp.algorithm import Algorithm
 from relaydp.arrays import placed
-from relaydp.errors import InputError
-from relaydp.privacy import secret
+from relaydp.errors import InputError, PrivacyError
+from relaydp.privacy import PRICED, SOUND, secret
 
 GENERATOR = "threefry2x32"  # by name: JAX's default can be changed from outside
 WALK, NOISE, ALONE = 0, 1, 2  # purposes: each has a key of its own under one seed
@@ -51,12 +53,31 @@ class Secret:
 Source = Simulated | Secret
 
 
-def choose_source(seed: int | None, sound: bool) -> Source:
-    """Secret noise for a sound mechanism and no seed; else a simulation, from seed 0 where none was asked for."""
+def choose_source(seed: int | None, mechanism: str | None, method: Algorithm | None = None) -> Source:
+    """Secret noise for a sound mechanism and no seed; else a simulation, from seed 0 where none was asked for.
+
+    Noise in the objective without a seed is refused: it would be a private run, and no promise could be kept. `method`
+    is what the error names another algorithm for.
+    """
     if seed is not None:
         check_seed(seed)
         return Simulated(int(seed))
-    return Secret(secrets.randbits(SEED_BITS)) if sound else Simulated(0)
+    if mechanism in SOUND:
+        return Secret(secrets.randbits(SEED_BITS))
+    if mechanism in PRICED:
+        raise PrivacyError(_no_promise(method))
+    return Simulated(0)
+
+
+def _no_promise(method: Algorithm | None) -> str:
+    name = "an algorithm" if method is None else method.name
+    use = "'recal'" if method is None or not method.instead else f"{method.instead!r} or 'recal'"
+    return (
+        f"{name} arrived with a budget, noise in the objective and no seed; needed noise that keeps a promise. The "
+        "proof of noise in the objective is about real numbers: a minimiser in float64 would need noise on a lattice, "
+        "and has none. Pass seed= (random_state= of an estimator) for a simulation, which promises nothing, or use an "
+        f"algorithm with noise on gradients: {use}."
+    )
 
 
 def check_seed(seed: object) -> None:
@@ -76,10 +97,3 @@ def draw_gradient_noise(acts: np.ndarray, dim: int) -> np.ndarray:
     draws = np.zeros((*acts.shape, dim), np.int64)
     draws[acts] = secret.draw_lattice(int(acts.sum()) * dim).reshape(-1, dim)
     return draws
-
-
-def draw_objective_noise(acts: np.ndarray, dim: int) -> np.ndarray:
-    """Noise of density proportional to exp(-|e|) for every minimiser: acts.shape + (dim,), and 0 where nobody acts."""
-    noise = np.zeros((*acts.shape, dim))
-    noise[acts] = secret.draw_perturbation(int(acts.sum()), dim)
-    return noise

@@ -40,7 +40,7 @@ def rerun(
     if seed is not None:
         check_seed(seed)
         asked["seed"] = int(seed)
-    elif saved.private:
+    elif saved.secret:
         raise PrivacyError(
             f"{folder} is a private run, which cannot be repeated: its noise came from the operating system and was "
             "kept nowhere. Pass seed=0, or any other, to simulate the same plan, without a promise; or run it "

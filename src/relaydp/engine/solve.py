@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from relaydp.algorithm import Directions, find_algorithm
-from relaydp.engine.loop import Outcome, public_radius, run
+from relaydp.engine.loop import Outcome, run
 from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan, resolve_mechanism
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.randomness import Secret, Source, choose_source
@@ -24,12 +24,10 @@ from relaydp.errors import InputError, PrivacyError, RelayError, short
 from relaydp.graph import Graph, Route
 from relaydp.privacy import SOUND, Budget, PrivacyAccount, proven
 from relaydp.privacy.budget import check_records
-from relaydp.privacy.proven import check_objective
 from relaydp.problem import Facts, Problem, Reference, minimise
 from relaydp.result import Result, Trace, Transcript, versions
 
 TRANSCRIPT_BYTES = 2**31  # a transcript larger than 2 GiB is refused rather than swapped
-FAR_START = 1e3  # public radii, beyond which no run with noise in the objective starts
 SMALL = 10**6  # values: with fewer, a minimiser takes no longer than what is compiled for it
 
 # A process that ends looks for cycles in all that JAX has traced, for half a second, before it is thrown away anyhow.
@@ -62,8 +60,9 @@ def solve(
 ) -> Result:
     """Train one model over the graph.
 
-        mechanism    "gradient" (sound; the default when there is a budget), "objective" (sound; the default of methods
-                     that minimise exactly), "published" (the paper's: see docs/privacy.md), or None
+        mechanism    "gradient" (sound; the default when there is a budget), "objective" (the default of methods that
+                     minimise exactly; in simulations alone, see `seed`), "published" (the paper's: see
+                     docs/privacy.md), or None
         budget       Budget(epsilon, delta) for every agent's records; the whole run stays within it
         activations  the PLF. Without privacy (and under "published") the run ends when some agent has acted this often;
                      under "gradient" every agent acts exactly this often and then only relays. Default: chosen from
@@ -84,7 +83,8 @@ def solve(
 
         seed         None (the default): a run with a budget is private, its noise is drawn from the operating system
                      and kept nowhere, and no two runs are alike. A number: a simulation, the same result bit for bit on
-                     one machine, with no promise, since whoever knows the seed knows the noise. Runs without a budget
+                     one machine, with no promise, since whoever knows the seed knows the noise. "objective" needs
+                     one: its proof is about real numbers, and float64 keeps no promise of it. Runs without a budget
                      have no noise; there it is the walk's seed, and None is 0
         account      a PrivacyAccount that a private run is charged to, before it uses a record: it adds up what all
                      runs over the same records cost, and refuses the one that would overspend
@@ -98,7 +98,8 @@ def solve(
     began = time.perf_counter()
     check_budget(budget)
     _check_trace(trace)
-    source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, find_algorithm(algorithm)) in SOUND)
+    method = find_algorithm(algorithm)
+    source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, method), method)
     if account is not None:
         check_account(account, source)
     found = _find_reference(problem) if reference and account is None else None  # an account is asked before
@@ -121,7 +122,7 @@ def solve(
     )
     if isinstance(source, Secret):
         check_promise(plan)
-    first = _start(problem, x0, plan.mechanism == "objective")
+    first = _start(problem, x0)
     _check_memory(plan, problem.dim, transcript)
     if trace:
         _check_held_out(problem)
@@ -195,7 +196,7 @@ def make_result(
 
     secret   whether the noise came from the operating system: no other run has a promise, whatever its plan would cost
     """
-    kept = secret and plan.private and plan.ledger is not None
+    kept = secret and plan.mechanism in SOUND and plan.ledger is not None
     messages = int(plan.tally.messages[hops])
     return Result(
         x=x if status != "diverged" else np.full_like(x, np.nan),
@@ -249,10 +250,7 @@ def check_promise(plan: Plan) -> None:
         return
     budget = plan.budget
     check_records(budget, plan.facts.sizes)
-    if plan.mechanism == "objective":
-        check_objective(budget.delta)
-    if plan.mechanism == "gradient":
-        proven.check_promise(budget.epsilon, budget.delta, plan.facts.dim, plan.activations)
+    proven.check_promise(budget.epsilon, budget.delta, plan.facts.dim, plan.activations)
 
 
 def check_account(account: object, source: Source) -> None:
@@ -351,7 +349,7 @@ def _check_held_out(problem: Problem) -> None:
         ) from None
 
 
-def _start(problem: Problem, x0: Any, perturbed: bool = False) -> np.ndarray:
+def _start(problem: Problem, x0: Any) -> np.ndarray:
     if x0 is None:
         return np.zeros(problem.dim)
     try:
@@ -360,12 +358,6 @@ def _start(problem: Problem, x0: Any, perturbed: bool = False) -> np.ndarray:
         raise InputError(f"x0={x0!r}; needed {problem.dim} numbers that do not depend on the records.") from error
     if first.shape != (problem.dim,) or not np.isfinite(first).all():
         raise InputError(f"x0 has shape {first.shape}; needed ({problem.dim},), finite, independent of the records.")
-    far, length = FAR_START * public_radius(problem), float(np.linalg.norm(first))
-    if perturbed and not length <= far:
-        raise PrivacyError(
-            f"x0 has length {length:.3g}; with noise in the objective it may have {far:.3g}, since float64 rounds the "
-            "noise away beside long vectors. Pass an x0 near the models to expect, or none, which starts at 0."
-        )
     return first
 
 

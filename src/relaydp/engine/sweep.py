@@ -41,7 +41,7 @@ from relaydp.engine.randomness import NOISE, WALK, key_for
 from relaydp.engine.trace import relative_errors
 from relaydp.errors import InputError
 from relaydp.graph import Graph
-from relaydp.privacy import SOUND, Budget
+from relaydp.privacy import PRICED, Budget
 from relaydp.problem import Problem, digits, minimise
 
 
@@ -53,7 +53,7 @@ class Sweep:
     budget: tuple[Budget | None, ...]
     x: np.ndarray  # (runs, dim); NaN where a run diverged
     status: tuple[str, ...]
-    epsilon_planned: np.ndarray  # what a private run of the plan costs; these runs are simulations and promise nothing
+    epsilon_planned: np.ndarray  # what the plan would cost; these runs are simulations and promise nothing
     rho: np.ndarray  # the same in zCDP
     plf: np.ndarray
     messages: np.ndarray
@@ -129,7 +129,7 @@ def sweep(
     options |= dict(variant=variant, noise=noise, limits=limits, prior=prior)
     plans, keys = [], []
     for budget in asked:
-        kind = None if budget is None and mechanism in SOUND else mechanism
+        kind = None if budget is None and mechanism in PRICED else mechanism
         some, own = plan_seeds(problem, graph, numbers, mechanism=kind, budget=budget, **options)
         plans += some
         keys.append(own)

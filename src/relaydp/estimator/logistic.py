@@ -29,7 +29,7 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         clip          bound on the norm of one record's gradient; default: the most that the bounds allow
         l1, l2        weights of the 1-norm and of the ridge, on coefficients of scaled features
         fit_intercept whether to add a constant, which nothing penalises
-        algorithm     a name from relaydp.algorithms()
+        algorithm     a name from relaydp.algorithms(); one that minimises exactly is for simulations alone
         walk          how the baton travels: "tour" visits everybody in turn
         activations   how often each site acts; default: chosen from public facts, 300 without privacy
         account       a PrivacyAccount that this fit is charged to

@@ -105,7 +105,7 @@ def useful_cell(loss: str, data: str, algorithm: str, l1: bool, effort: Effort, 
 
 
 def _sound(loss: str, effort: Effort) -> list[str]:
-    """Every algorithm with a sound mechanism for the loss, without r; or only those the paper compares."""
+    """Every algorithm whose noise has a proved price for the loss, without r; or only those the paper compares."""
     if not effort.every:
         return list(SOUND_WITH_R)
     return [

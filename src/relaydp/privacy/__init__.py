@@ -13,7 +13,7 @@ from relaydp.privacy.accountant import (
     gaussian_scale,
     rho_for,
 )
-from relaydp.privacy.budget import MARGIN, SOUND, Budget
+from relaydp.privacy.budget import MARGIN, PRICED, SOUND, Budget
 from relaydp.privacy.compose import (
     epsilon_group,
     epsilon_pld,
@@ -41,6 +41,7 @@ __all__ = [
     "Charge",
     "Ledger",
     "MARGIN",
+    "PRICED",
     "PrivacyAccount",
     "Release",
     "SOUND",

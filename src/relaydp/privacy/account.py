@@ -37,7 +37,7 @@ from relaydp.errors import InputError, PrivacyError, RelayError
 from relaydp.privacy.accountant import epsilon_exact
 from relaydp.privacy.budget import Budget, check_records
 from relaydp.privacy.ledger import TOLERANCE, Ledger
-from relaydp.privacy.proven import check_objective, check_promise
+from relaydp.privacy.proven import check_promise
 
 PATIENCE = 60.0  # seconds to wait for another process's charge; one takes milliseconds
 TABLES = (
@@ -169,8 +169,6 @@ class PrivacyAccount:
         """
         if sizes is not None:
             check_records(self.budget, sizes)
-        if any(release.kind == "pure" for release in ledger):
-            check_objective(self.budget.delta)
         rho = price(ledger)
         entry = (datetime.now(UTC).isoformat(timespec="seconds"), what, rho)
         if self.path is None:

@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 from relaydp.errors import PrivacyError
 from relaydp.privacy.accountant import check_delta, check_epsilon, rho_for
 
-SOUND = ("gradient", "objective")  # mechanisms with a proof in docs/privacy.md; no other run gets an epsilon
+PRICED = ("gradient", "objective")  # mechanisms that are planned from public facts, and whose price has a proof
+SOUND = ("gradient",)  # whose proof is about the numbers a computer draws, not real ones: no other run gets an epsilon
 MARGIN = 1e-11  # of a budget left unspent, so that rounding never carries epsilon past it
 # What secret noise can keep; privacy/secret.py says why.
 DELTA_FLOOR, DELTA_CEILING = 1e-30, 0.5

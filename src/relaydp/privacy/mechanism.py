@@ -56,13 +56,19 @@ def release(value: jax.Array, scale: ArrayLike, key: jax.Array) -> jax.Array:
 def perturbation(shape: tuple[int, ...], scale: ArrayLike, key: jax.Array) -> jax.Array:
     """Noise with density proportional to exp(-|e| / scale) along the last axis, for `privacy.objective`.
 
-    Its length is Gamma(q, scale), its direction uniform.
+    Its length is Gamma(q, scale), its direction uniform. Both are float64, and the proof is about real numbers, so that
+    only simulations have it.
 
     >>> with jax.enable_x64(True):
     ...     e = perturbation((20_000, 3), 2.0, jax.random.key(0))
     ...     print(round(float(jnp.mean(jnp.linalg.norm(e, axis=1)))))
     6
     """
+    if key is None:
+        raise PrivacyError(
+            "key=None arrived for noise in the objective, which only simulations have; needed a JAX key. Pass a seed, "
+            "or use an algorithm with noise on gradients."
+        )
     towards, far = jax.random.split(key)
     direction = jax.random.normal(towards, shape, jnp.float64)
     direction = direction / jnp.linalg.norm(direction, axis=-1, keepdims=True)

@@ -16,7 +16,8 @@ part that stays, C >= (l2 + kappa) I and |u|^2, |w|^2 <= K / m, so det F'' chang
 
 Conditions, enforced by the plan: a loss with one output, a bounded slope and a second derivative (logistic); records of
 bounded norm; no nonsmooth r in the argmin; l2 counts only without an unpenalised intercept. And x is the exact
-minimiser: ours is, up to rounding.
+minimiser, e has that very density, both in real numbers: ours are float64, which (3) does not cover. Hence simulations
+alone have this noise, and (3) is what their plan would cost.
 
 Published prices of the same noise, for comparison (`published`); G scaled into what their papers set to 1:
 

@@ -8,7 +8,6 @@ from relaydp.privacy.budget import check_floor
 K = 40  # noise has a scale of 2^K steps: fine enough for (2) and (6), and 2^22 scales fit in 2^62 steps
 SPARE = 2.0**-30  # of the scale: pays for (7), and is seen by nobody
 EPSILON_CEILING = 1000.0  # the largest epsilon for which (8) was worked out
-OBJECTIVE_FLOOR = 1e-12  # delta: far above what `secret.draw_perturbation` cuts off over a thousand minimisers
 
 
 def slack(dim: int, releases: int) -> float:
@@ -33,13 +32,4 @@ def check_promise(epsilon: float, delta: float, dim: int, releases: int) -> None
         raise PrivacyError(
             f"{releases} releases in {dim} dimensions at epsilon={epsilon!r} arrived; the noise is exact enough for "
             f"{int(releases * most / tau)} of them. Plan for fewer activations, or a larger epsilon."
-        )
-
-
-def check_objective(delta: float) -> None:
-    """Refuse a delta that noise in the objective, which is float64, cannot honour."""
-    if not delta >= OBJECTIVE_FLOOR:
-        raise PrivacyError(
-            f"delta={delta!r} arrived; noise in the objective is float64 and can promise {OBJECTIVE_FLOOR:g} or "
-            "more. Choose a larger delta, or an algorithm with noise on gradients."
         )

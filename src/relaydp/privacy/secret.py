@@ -183,16 +183,3 @@ def release_secret_traced(
     steps = jnp.clip(jnp.where(jnp.isnan(steps), 0.0, steps), -EDGE, EDGE)
     noisy = (jnp.rint(steps).astype(jnp.int64) + draws).astype(jnp.float64) * step
     return jnp.where(spread > 0, noisy, jnp.nan)
-
-
-def draw_perturbation(count: int, dim: int) -> NDArray[np.float64]:
-    """`count` vectors with density proportional to exp(-|e|): noise for `privacy.objective`, secret and kept nowhere.
-
-    The length is Gamma(dim), the sum of `dim` exponential draws, -ln u of uniform u = 1/2^64 .. 1; the direction is
-    that of a Gaussian vector. Both are float64: the guarantee is about real numbers, and the length ends at 44.4 dim,
-    beyond which the chance is below dim 2^-64.
-    """
-    words = np.frombuffer(os.urandom(8 * count * dim), np.uint64).reshape(count, dim)
-    length = -np.log((words.astype(np.float64) + 1.0) * 2.0**-64).sum(axis=1)
-    direction = draw_lattice(count * dim).reshape(count, dim) * 2.0**-K
-    return direction * (length / np.linalg.norm(direction, axis=1))[:, None]

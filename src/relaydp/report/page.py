@@ -23,6 +23,7 @@ from typing import Any
 from relaydp import __version__
 from relaydp.algorithm import ALGORITHMS
 from relaydp.errors import InputError
+from relaydp.privacy import SOUND
 from relaydp.report import markup, series, story
 from relaydp.report.sources import Run, Sources
 from relaydp.report.travels import Travels, travels
@@ -159,9 +160,12 @@ def _runs(parts: Parts, runs: list[Run]) -> None:
 def _no_promise(run: Run) -> str:
     if not run.result.simulation:
         return ""
+    costs = "a private run of the same plan costs"
+    if run.result.mechanism not in SOUND:
+        costs = "the same plan costs in real numbers, to which alone the proof of noise in the objective applies"
     return (
         '<p class="warning" role="note"><b>Simulation: no promise.</b> The noise of this run comes from a seed. An '
-        "epsilon named here is what a private run of the same plan costs, and protects nobody.</p>"
+        f"epsilon named here is what {costs}, and protects nobody.</p>"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from relaydp.algorithm import ALGORITHMS
 from relaydp.auditing.campaign import RECOVERED, SavedAttack
 from relaydp.engine.saved import SavedComparison
+from relaydp.privacy import SOUND
 from relaydp.report.sources import Run
 
 LOSSES = {
@@ -143,15 +144,14 @@ def tiles(run: Run) -> list[Tile]:
     result = run.result
     if result.private and result.budget is not None:
         first = Tile("Epsilon", f"{result.epsilon:.4g}", f"delta {small(result.budget.delta)}, exact")
-        if run.certificate["account"] != "exact Gaussian":
-            first = first._replace(note=f"delta {small(result.budget.delta)}, by {run.certificate['account']}")
     elif result.simulation and result.budget is not None:
         first = Tile("Simulation", "no promise", "the noise comes from a seed")
     else:
         first = Tile("Epsilon", "none", reason(result.guarantee))
     found = [first]
     if result.simulation and result.budget is not None:
-        note = f"of a private run of this plan, delta {small(result.budget.delta)}"
+        of = "of a private run of this plan" if result.mechanism in SOUND else "of this plan in real numbers"
+        note = f"{of}, delta {small(result.budget.delta)}"
         found.append(Tile("Epsilon planned", f"{result.epsilon_planned:.4g}", note))
     if math.isfinite(result.accuracy):
         found.append(Tile("Accuracy", f"{100 * result.accuracy:.1f} %", "of the model at the end"))
@@ -182,7 +182,7 @@ def tell_comparison(found: SavedComparison) -> str:
         f"the graph {about['graph']}, {budget}. Numbers are medians over {seeds} seed{'s' if seeds > 1 else ''}."
     )
     if found.budget is not None:
-        text += " All of them are simulations: no promise. An epsilon is what a private run of the same plan costs."
+        text += " All of them are simulations: no promise. An epsilon is what the proof gives the same plan."
     best = next((row for row in ran if row["excess"] is not None), None)
     if best is not None:
         text += f" The least excess objective, {number(best['excess'], 3)}, is that of {best['title']}"
