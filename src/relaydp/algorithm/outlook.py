@@ -31,11 +31,14 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Turn
 from relaydp.algorithm.lab import CONDITION, HOPS, Columns, Frozen, Kernel, condition_of, make_door, make_turns
+from relaydp.arrays import placed
 from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of
 from relaydp.privacy import MARGIN
 from relaydp.privacy.objective import bend, objective_scale, pure_share
 from relaydp.problem import Facts, Problem, minimise
-from relaydp.problem.silos import record_losses
+from relaydp.problem.loss import Loss
+from relaydp.problem.problem import Terms
+from relaydp.problem.silos import Silos, record_losses
 
 LONGEST = 160  # the most activations that a private run chooses by itself
 SPARSE = (1, 2, 4, 7, 12, 20, 35, 60)  # the same where each number needs a simulation of its own
@@ -176,19 +179,32 @@ def _measure(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray, floa
     To first order the minimiser moves by H^-1 (g - E g) with the mean gradient g, whose variance the records show.
     """
     x = minimise(problem).x
-    silos, ridge = problem.working_silos, problem.terms.ridge_gradient
-
-    def slope(y: Array) -> Array:
-        return jnp.mean(silos.gradients(jnp.broadcast_to(y, (problem.agents, y.size)), None), axis=0) + ridge(y)
-
-    def column(e: Array) -> Array:
-        return jax.jvp(slope, (jnp.asarray(x) / 2.0,), (e,))[1]
-
-    hessian = np.asarray(jax.lax.map(column, jnp.eye(problem.dim), batch_size=64))
+    hessian = np.asarray(_hessian(problem.terms, problem.working_silos, placed(x / 2.0)))
     h, vectors = np.linalg.eigh((hessian + hessian.T) / 2.0)
     h = np.maximum(h, max(problem.l2, CONDITION * h[-1]))
     spread, count = _spread(problem, x, vectors)
     return h, (vectors.T @ x) ** 2, spread / h**2, count
+
+
+@jax.jit
+def _hessian(terms: Terms, silos: Silos, x: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
+    """Of F without r, at x."""
+
+    def slope(y: Array) -> Array:
+        return jnp.mean(silos.gradients(jnp.broadcast_to(y, (silos.size.shape[0], y.size)), None), axis=0)
+
+    def column(e: Array) -> Array:
+        return jax.jvp(slope, (x,), (e,))[1] + terms.ridge_gradient(e)
+
+    return jax.lax.map(column, jnp.eye(x.size, dtype=x.dtype), batch_size=64)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _record_gradients(loss: Loss, intercept: bool, x: Array, A: Array, y: Array) -> Float[Array, "records dim"]:
+    def one(x: Array, a: Array, b: Array) -> Array:
+        return record_losses(loss, intercept, x, a[None], b[None])[0]
+
+    return jax.vmap(jax.grad(one), in_axes=(None, 0, 0))(x, A, y)
 
 
 def _spread(problem: Problem, x: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, float]:
@@ -197,15 +213,13 @@ def _spread(problem: Problem, x: np.ndarray, vectors: np.ndarray) -> tuple[np.nd
     weights = np.asarray(silos.record_weights())
     real = np.flatnonzero(weights)
 
-    def loss(x: Array, a: Array, y: Array) -> Array:
-        return record_losses(silos.loss, silos.intercept, x, a[None], y[None])[0]
-
-    slopes = jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0, 0)))
+    X, y = np.asarray(silos.X), np.asarray(silos.y)
     sums = np.zeros((2, len(x)))
     first = np.zeros(len(x))
     for at in range(0, len(real), ROWS):
         rows = real[at : at + ROWS]
-        along, w = np.asarray(slopes(x, silos.X[rows], silos.y[rows])) @ vectors, weights[rows]
+        each = np.asarray(_record_gradients(silos.loss, silos.intercept, x, X[rows], y[rows]))
+        along, w = each @ vectors, weights[rows]
         first += w @ along
         sums += [w**2 @ along, w**2 @ along**2]
     size = float((weights**2).sum())

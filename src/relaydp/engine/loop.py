@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -82,24 +81,19 @@ def spectra_of(problem: Problem) -> Spectra | None:
         return None  # a free intercept bends the ridge, and many records leave nothing to save
     known = problem.__dict__.setdefault("_spectra", [])
     if not known:
-        values, vectors = _thin_spectra(problem) if thin else _full_spectra(problem)
-        moments = -problem.working_silos.gradients(jnp.zeros((problem.agents, problem.dim)), None)
+        values, vectors, moments = _thin_spectra(problem) if thin else _full_spectra(problem)
         known.append(Spectra(placed(values), placed(vectors), moments, placed(problem.l2)))
     return known[0]
 
 
-def _full_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    zeros = jnp.zeros((problem.agents, problem.dim))
-    silos, ridge = problem.working_silos, problem.terms.ridge_gradient
-
-    def hessian_column(e: Array) -> Array:
-        return silos.gradients(zeros + e[None, :], None) - silos.gradients(zeros, None) + ridge(e)[None, :]
-
-    columns = jax.jit(jax.vmap(hessian_column))(jnp.eye(problem.dim))  # (dim, agents, dim)
-    return np.linalg.eigh(np.asarray(columns).transpose(1, 0, 2))  # type: ignore[return-value]
+def _full_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray, Array]:
+    ridge = np.full(problem.dim, problem.l2)
+    ridge[problem.dim - problem.terms.free :] = 0.0
+    values, vectors = np.linalg.eigh(np.asarray(problem.gram.hessian) + np.diag(ridge))
+    return values, vectors, problem.gram.moment
 
 
-def _thin_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+def _thin_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray, Array]:
     """From A_i A_i' / m_i = U diag(s) U', small where records are few: h = s + l2, Q = A_i' U / sqrt(m_i s)."""
     silos = problem.working_silos.dense()
     A, start, size = (np.asarray(part) for part in (silos.X, silos.start, silos.size))
@@ -112,7 +106,7 @@ def _thin_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
         real = s > NO_CURVATURE * s[-1]
         values[i, :m] += np.where(real, s, 0.0)
         vectors[i, :, :m] = mine.T @ (U * np.where(real, 1.0 / np.sqrt(m * np.where(real, s, 1.0)), 0.0))
-    return values, vectors
+    return values, vectors, -problem.working_silos.gradients(placed(np.zeros((problem.agents, problem.dim))), None)
 
 
 def scan_turns(

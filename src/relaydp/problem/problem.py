@@ -225,10 +225,11 @@ class Problem:
             silos = (None if rounds else self._turned_silos) or self.working_silos
         m, q = sizes.mean(), self.dim
         saves = self.loss is LEAST_SQUARES and activations * (m - q) > m * q / PRODUCT_SPEED
-        return replace(silos, gram=self._gram) if saves and not clipped else silos
+        return replace(silos, gram=self.gram) if saves and not clipped else silos
 
     @cached_property
-    def _gram(self) -> Gram:
+    def gram(self) -> Gram:
+        """Of least squares: A_i'A_i / m_i and A_i'y / m_i, with the intercept's column of ones."""
         silos = self.silos
         hessian = np.empty((self.agents, self.dim, self.dim))
         moment = np.empty((self.agents, self.dim))
