@@ -67,7 +67,7 @@ def test_without_data_it_is_the_plan_of_the_facts():
 LOSSES = {
     "least-squares": (["--label-bound", 2], {"label_bound": 2.0}),
     "huber": (["--threshold", 0.5], {"threshold": 0.5}),
-    "softmax": (["--classes", 4], {"classes": 4}),
+    "softmax": (["--classes", "a,b,c,d"], {"classes": 4}),
     "logistic": (["--intercept", "--l1", 0.1, "--ranges", "0,1", "--clip", 0.5], {"intercept": True, "clip": 0.5}),
 }
 
@@ -282,10 +282,14 @@ BAD = {
     "sizes and columns": ([*UNSEEN, "--epsilon", 1, "--drop", "ward"], ["--drop", "--sizes"]),
     "sizes without features": (["--sizes", "3x9", "--epsilon", 1], ["--features"]),
     "features without sizes": (["--features", 3, "--epsilon", 1], ["--sizes"]),
-    "classes without sizes": (["--classes", 3, "--epsilon", 1], ["--sizes"]),
     "softmax without classes": ([*UNSEEN, "--epsilon", 1, "--loss", "softmax"], ["--classes"]),
-    "classes of logistic": ([*UNSEEN, "--epsilon", 1, "--loss", "logistic", "--classes", 3], ["--classes 3"]),
-    "one class": ([*UNSEEN, "--epsilon", 1, "--classes", 1], ["--classes 1", "2 or more"]),
+    "classes of logistic": (
+        [*UNSEEN, "--epsilon", 1, "--loss", "logistic", "--classes", "0,1,2"],
+        ["3 classes", "softmax"],
+    ),
+    "classes of numbers": ([*UNSEEN, "--epsilon", 1, "--loss", "huber", "--classes", "0,1"], ["'huber'", "numbers"]),
+    "one class": ([*UNSEEN, "--epsilon", 1, "--classes", 10], ["--classes", "10", "two or more"]),
+    "a class twice": ([*UNSEEN, "--epsilon", 1, "--classes", "0,1,0"], ["--classes", "no one twice"]),
     "fitted ranges": ([*UNSEEN, "--epsilon", 1, "--ranges", "fit-public"], ["fit-public", "LOW,HIGH"]),
     "threshold of logistic": ([*UNSEEN, "--epsilon", 1, "--loss", "logistic", "--threshold", 1], ["huber"]),
     "least squares without a bound": ([*UNSEEN, "--epsilon", 1, "--loss", "least-squares"], ["clip="]),

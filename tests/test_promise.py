@@ -39,7 +39,7 @@ def records(last: int = 1) -> rd.Records:
     X = rng.uniform(size=(RECORDS, FEATURES))
     y = (X @ [1.0, -1.0, 1.0, -1.0] + 0.3 * rng.normal(size=RECORDS) > 0).astype(int)
     y[-1] = last
-    return rd.Records(X, y)
+    return rd.Records(X, y, classes=(0, 1))
 
 
 def problem(last: int = 1) -> rd.Problem:

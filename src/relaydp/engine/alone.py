@@ -70,6 +70,8 @@ def solve_alone(
     check_budget(budget)
     check_count(activations)
     source = choose_source(seed, budget is not None)
+    if isinstance(source, Secret):
+        problem.check_declared()
     if account is not None:
         check_account(account, source)
     facts = problem.measured_facts() if budget is None else problem.public_facts()

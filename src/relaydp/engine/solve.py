@@ -99,6 +99,8 @@ def solve(
     check_budget(budget)
     _check_trace(trace)
     source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, find_algorithm(algorithm)) in SOUND)
+    if isinstance(source, Secret):
+        problem.check_declared()
     if account is not None:
         check_account(account, source)
     found = _find_reference(problem) if reference and account is None else None  # an account is asked before
