@@ -175,7 +175,7 @@ def test_a_prior_is_the_same_problem_over_public_records(tmp_path):
     for name in ("mine.csv", "public.csv"):
         (tmp_path / name).write_text(f"age,dose,ward,label\n{rows}\n")
     file = tmp_path / "run.toml"
-    text = '[data]\nsource = "mine.csv"\n[problem]\nagents = "ward"\nranges = [0, 20]\nl2 = 0.5\n'
+    text = '[data]\nsource = "mine.csv"\n[problem]\nagents = "ward"\nranges = [0, 20]\nclasses = [0, 1]\nl2 = 0.5\n'
     file.write_text(f'{text}[run]\nepsilon = 1.0\nprior = "public.csv"\n')
     problem, _, asked = build(read_config(file))
     prior = asked["prior"]

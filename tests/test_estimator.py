@@ -192,7 +192,7 @@ def test_one_seed_is_one_model():
     """To the last bit, on one machine."""
 
     def fit(state):
-        return RelayLogisticRegression(**{**FAST, "random_state": state}).fit(X, TWO).coef_.tobytes()
+        return RelayLogisticRegression(**{**CLASSED, "random_state": state}).fit(X, TWO).coef_.tobytes()
 
     assert fit(5) == fit(5) == RelayLogisticRegression(**{**FAST, "random_state": 5}).fit(X, TWO).coef_.tobytes()
     for make in (np.random.RandomState, np.random.default_rng):
@@ -274,6 +274,7 @@ def test_missing_bounds_refuse_to_fit():
         ({"delta": 0.02, "random_state": None}, SITES, "an agent with 50 records"),
         ({"delta": 1e-300, "random_state": None}, None, "can promise 1e-30"),
         ({"account": PrivacyAccount(9.0, 1e-5)}, None, "needed random_state=None"),
+        ({"classes": None, "random_state": None}, None, r"needed classes=\["),
         ({"classes": ["no"]}, None, "two or more"),
         ({"classes": ["no", "maybe"]}, None, "'yes' is none"),
         ({"classes": ["no", 1]}, None, "all texts or all numbers"),
@@ -289,7 +290,7 @@ def test_missing_bounds_refuse_to_fit():
 )
 def test_what_cannot_be_used_says_what_to_pass(settings, sites, complaint):
     with pytest.raises((InputError, PrivacyError), match=complaint):
-        RelayLogisticRegression(**{**FAST, **settings}).fit(X, TWO, sites=sites)
+        RelayLogisticRegression(**{**CLASSED, "random_state": 0, **settings}).fit(X, TWO, sites=sites)
 
 
 # -- what a fitted estimator gives away

@@ -150,7 +150,8 @@ def test_a_private_runs_files_name_no_measurement_seed_or_checksum(saved):
     config = read(publish / "config.json")
     assert set(config) == {"problem", "graph", "facts", "solve"} and config["facts"]["public"] is True
     assert set(config["problem"]) == {
-        "loss", "agents", "l2", "regulariser", "intercept", "record_norm", "ranges", "clip", "data", "sizes",
+        "loss", "agents", "l2", "regulariser", "intercept", "record_norm", "ranges", "clip", "classes", "data",
+        "sizes",
     }  # fmt: skip
     assert set(config["solve"]) == {
         "algorithm", "mechanism", "budget", "activations", "walk", "steps", "walk_seed", "x0", "start", "ratio",
