@@ -63,7 +63,8 @@ class Records:
 
         ranges   (low, high), scalars or one a feature: PUBLIC bounds, known without looking at the records
                  (pixels: (0, 255)). A problem scales features from them to [0, 1].
-        classes  the labels there may be: PUBLIC, known without looking at the records, as a private run needs them.
+        classes  the labels there may be: PUBLIC, known without looking at the records. Private runs of losses with
+                 classes need them, here or as the problem's classes=.
         groups   named columns that are no features, such as {"hospital": array}; `agents="hospital"` splits by one.
         columns  the features' names.
         test     records kept apart for measuring accuracy; public, never trained on.

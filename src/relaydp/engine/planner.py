@@ -38,10 +38,10 @@ def plan(
         plan.predicted                              the excess objective to expect
         plan.outlook                                the same against the number of activations
 
-    The arguments are those of `solve`; with a `seed` it is a simulation's plan, which may find the classes in the
-    records. The prediction rests on a guess of the problem's curvature and signal; `prior`,
-    a problem over public records, replaces the guess, and the best plans are tried on it before one is chosen. The
-    promise does not depend on either.
+    The arguments are those of `solve`; with a `seed` it is a simulation's plan, whose classes may be found in the
+    records. The prediction rests on a guess of the problem's curvature and signal; `prior`, a problem over public
+    records, replaces the guess, and the best plans are tried on it before one is chosen. The promise does not depend on
+    either.
 
     >>> import relaydp as rd
     >>> facts = rd.public_facts([1500] * 8, features=784, loss="logistic", record_norm=1.0, l2=0.01)
