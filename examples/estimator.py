@@ -15,10 +15,11 @@ X = np.column_stack([rng.integers(18, 96, 4000), rng.normal(125, 15, 4000), rng.
 risk = 0.05 * (X[:, 0] - 57) + 0.03 * (X[:, 1] - 125) + 0.15 * (X[:, 2] - 15)
 y = np.where(risk + rng.logistic(size=4000) > 0, "returns", "stays")
 
-# What the forms allow, known without looking at anybody: these bounds are public.
+# What the forms allow, known without looking at anybody: these bounds and classes are public.
 bounds = ([18, 60, 0], [96, 220, 30])
+classes = ["returns", "stays"]
 account = PrivacyAccount(epsilon=3.0, delta=1e-5)
-model = RelayLogisticRegression(epsilon=1.0, bounds=bounds, account=account)
+model = RelayLogisticRegression(epsilon=1.0, bounds=bounds, classes=classes, account=account)
 
 with sklearn.config_context(enable_metadata_routing=True):
     line = make_pipeline(FunctionTransformer(), model.set_fit_request(sites=True))

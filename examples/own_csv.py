@@ -1,4 +1,4 @@
-"""Train over a CSV of your own with a budget: columns, sites, public ranges, plan, run, check, predict.
+"""Train over a CSV of your own with a budget: columns, sites, public ranges and classes, plan, run, check, predict.
 
 The file is made here, with invented visits; put your own path and column names in its place.
 """
@@ -29,7 +29,7 @@ with tempfile.TemporaryDirectory() as folder:
     make_visits(Path(folder, "visits.csv"))
     data = rd.load_data(Path(folder, "visits.csv"), label="readmitted", groups="hospital", drop="visit")
     low, high = zip(*FEATURES.values(), strict=True)
-    problem = rd.logistic(data, agents="hospital", l2=1e-2, intercept=True, ranges=(low, high))
+    problem = rd.logistic(data, agents="hospital", l2=1e-2, intercept=True, ranges=(low, high), classes=[0, 1])
     print(f"{problem.agents} hospitals with {problem.split.sizes.tolist()} visits, {problem.dim} coefficients")
 
     # What will a budget buy? No record is used to answer that.

@@ -11,7 +11,7 @@ draw = np.random.default_rng(0)
 X = draw.normal(size=(400, 5))
 X /= np.linalg.norm(X, axis=1, keepdims=True)
 data = rd.Records(X, np.sign(X @ draw.normal(size=5)))
-problem = rd.logistic(data, agents=8, l2=0.1, record_norm=1.0)
+problem = rd.logistic(data, agents=8, l2=0.1, record_norm=1.0, classes=[-1, 1])
 
 
 def true_gradient(i, y):

@@ -83,7 +83,7 @@ def records(seed=0, sizes=SIZES, q=5):
 def make_problem(loss="least_squares", l1=0.05, seed=0, **options):
     data = records(seed)
     if loss == "logistic":
-        data = rd.Records(data.X, np.sign(data.y))
+        data = rd.Records(data.X, np.sign(data.y), classes=(-1, 1))
     return getattr(rd, loss)(data, agents=SIZES, l2=0.3, l1=l1, **options)
 
 

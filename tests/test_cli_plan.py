@@ -67,7 +67,7 @@ def test_without_data_it_is_the_plan_of_the_facts():
 LOSSES = {
     "least-squares": (["--label-bound", 2], {"label_bound": 2.0}),
     "huber": (["--threshold", 0.5], {"threshold": 0.5}),
-    "softmax": (["--classes", 4], {"classes": 4}),
+    "softmax": (["--classes", "a,b,c,d"], {"classes": 4}),
     "logistic": (["--intercept", "--l1", 0.1, "--ranges", "0,1", "--clip", 0.5], {"intercept": True, "clip": 0.5}),
 }
 
@@ -175,7 +175,7 @@ def test_a_prior_is_the_same_problem_over_public_records(tmp_path):
     for name in ("mine.csv", "public.csv"):
         (tmp_path / name).write_text(f"age,dose,ward,label\n{rows}\n")
     file = tmp_path / "run.toml"
-    text = '[data]\nsource = "mine.csv"\n[problem]\nagents = "ward"\nranges = [0, 20]\nl2 = 0.5\n'
+    text = '[data]\nsource = "mine.csv"\n[problem]\nagents = "ward"\nranges = [0, 20]\nclasses = [0, 1]\nl2 = 0.5\n'
     file.write_text(f'{text}[run]\nepsilon = 1.0\nprior = "public.csv"\n')
     problem, _, asked = build(read_config(file))
     prior = asked["prior"]
@@ -283,10 +283,14 @@ BAD = {
     "sizes and columns": ([*UNSEEN, "--epsilon", 1, "--drop", "ward"], ["--drop", "--sizes"]),
     "sizes without features": (["--sizes", "3x9", "--epsilon", 1], ["--features"]),
     "features without sizes": (["--features", 3, "--epsilon", 1], ["--sizes"]),
-    "classes without sizes": (["--classes", 3, "--epsilon", 1], ["--sizes"]),
     "softmax without classes": ([*UNSEEN, "--epsilon", 1, "--loss", "softmax"], ["--classes"]),
-    "classes of logistic": ([*UNSEEN, "--epsilon", 1, "--loss", "logistic", "--classes", 3], ["--classes 3"]),
-    "one class": ([*UNSEEN, "--epsilon", 1, "--classes", 1], ["--classes 1", "2 or more"]),
+    "classes of logistic": (
+        [*UNSEEN, "--epsilon", 1, "--loss", "logistic", "--classes", "0,1,2"],
+        ["3 classes", "softmax"],
+    ),
+    "classes of numbers": ([*UNSEEN, "--epsilon", 1, "--loss", "huber", "--classes", "0,1"], ["'huber'", "numbers"]),
+    "one class": ([*UNSEEN, "--epsilon", 1, "--classes", 10], ["--classes", "10", "two or more"]),
+    "a class twice": ([*UNSEEN, "--epsilon", 1, "--classes", "0,1,0"], ["--classes", "no one twice"]),
     "fitted ranges": ([*UNSEEN, "--epsilon", 1, "--ranges", "fit-public"], ["fit-public", "LOW,HIGH"]),
     "threshold of logistic": ([*UNSEEN, "--epsilon", 1, "--loss", "logistic", "--threshold", 1], ["huber"]),
     "least squares without a bound": ([*UNSEEN, "--epsilon", 1, "--loss", "least-squares"], ["clip="]),

@@ -399,6 +399,7 @@ ROWS = "age,dose,hospital,outcome\n" + "".join(
 )
 TABLE = {"visits.csv": ROWS}
 PRIVATE = ["--agents", "hospital", "--epsilon", 1]
+CLASSED = [*PRIVATE, "--classes", "0,1"]
 # name: (files, arguments of run, what the error must say)
 MISTAKES = {
     "no such file": (TABLE, ["--data", "visit.csv"], ["does not exist", "Did you mean 'visits.csv'?"]),
@@ -416,25 +417,26 @@ MISTAKES = {
         ["--data", "visits.csv", "--label", "outcom"],
         ["age, dose, hospital", "Did you mean 'outcome'?"],
     ),
-    "bounds": (TABLE, ["--data", "visits.csv", *PRIVATE], ["--record-norm=NUMBER", "--ranges=LOW,HIGH"]),
+    "classes": (TABLE, ["--data", "visits.csv", *PRIVATE], ["--classes a,b", "--loss huber"]),
+    "bounds": (TABLE, ["--data", "visits.csv", *CLASSED], ["--record-norm=NUMBER", "--ranges=LOW,HIGH"]),
     "fitted": (
         TABLE,
-        ["--data", "visits.csv", *PRIVATE, "--ranges", "fit"],
+        ["--data", "visits.csv", *CLASSED, "--ranges", "fit"],
         ["--ranges=LOW,HIGH", "--ranges=fit-public"],
     ),
     "label bound": (
         TABLE,
-        ["--data", "visits.csv", *PRIVATE, "--ranges", "0,99", "--label", "age"],
+        ["--data", "visits.csv", *PRIVATE, "--ranges", "0,99", "--label", "age", "--loss", "least-squares"],
         ["--clip=NUMBER", "--label-bound=NUMBER"],
     ),
     "one class": (
         {"a.csv": re.sub(r",\d\n", ",1\n", ROWS)},
-        ["--data", "a.csv", *PRIVATE, "--ranges", "0,99"],
+        ["--data", "a.csv", "--agents", "hospital"],
         ["one class", "--label=COLUMN"],
     ),
     "one site": (
         {"a.csv": ROWS.replace(",b,", ",a,")},
-        ["--data", "a.csv", *PRIVATE, "--ranges", "0,99"],
+        ["--data", "a.csv", *CLASSED, "--ranges", "0,99"],
         ["'hospital' holds one value only, 'a'", "--agents 4"],
     ),
     "text": (TABLE, ["--data", "visits.csv", "--agents", 2], ["'hospital' holds 'a'", "--drop=hospital"]),

@@ -824,7 +824,8 @@ ONE_RANGE = {"problem.ranges": [0.0, 1.0]}
 
 def test_listed_classes_are_found_ones_where_all_are_there():
     for maker in (rd.logistic, rd.softmax):
-        found, listed = maker(DATA, 3, l2=0.1), maker(DATA, 3, l2=0.1, classes=[1, -1])
+        found = maker(replace(DATA, classes=None), 3, l2=0.1)
+        listed = maker(DATA, 3, l2=0.1, classes=[1, -1])
         x = np.linspace(-1, 1, found.dim)
         assert listed.classes.tolist() == found.classes.tolist() == [-1, 1]
         assert listed.objective(x) == found.objective(x)

@@ -24,7 +24,7 @@ def records(count=400, features=5):
     draw = np.random.default_rng(0)
     X = draw.normal(size=(count, features))
     y = np.where(X @ draw.normal(size=features) + 0.3 * draw.normal(size=count) > 0, 1, -1)
-    return rd.Records(X, y)
+    return rd.Records(X, y, classes=(-1, 1))
 
 
 @pytest.fixture(scope="module")

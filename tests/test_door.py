@@ -28,7 +28,7 @@ KINDS = {"private": None, "simulation": 0}  # the two kinds of run, by their see
 def toy(agents: int = 4, records: int = 11, features: int = 5, **options: Any) -> rd.Problem:
     draw = np.random.default_rng(0)
     X = draw.normal(size=(agents * records, features))
-    return rd.logistic(rd.Records(X, np.sign(X[:, 0])), agents, l2=1e-2, record_norm=2.0, **options)
+    return rd.logistic(rd.Records(X, np.sign(X[:, 0]), classes=(-1, 1)), agents, l2=1e-2, record_norm=2.0, **options)
 
 
 @pytest.fixture(scope="module")
@@ -380,7 +380,8 @@ def released(solved, seed, **options):
     def step(setting, steps, state, turn):
         return told(setting.gradients(jnp.zeros_like(state.x)))
 
-    nothing = rd.logistic(rd.Records(np.zeros((12, 40)), np.tile([1.0, -1.0], 6)), agents=3, l2=1e-2, record_norm=1.0)
+    data = rd.Records(np.zeros((12, 40)), np.tile([1.0, -1.0], 6), classes=(-1, 1))
+    nothing = rd.logistic(data, agents=3, l2=1e-2, record_norm=1.0)
     result = solved(outside(step), seed, nothing, activations=30, **options)
     sent = result.transcript.payload["x"].reshape(30, 3, 2, 40)[:, :, 0]  # to both neighbours the same
     scales = np.array([[event.scale for event in result.ledger.events(i)] for i in range(3)]).T
@@ -410,7 +411,8 @@ def test_a_long_relay_has_the_noise_it_is_charged_for_to_its_last_chunk(solved, 
         return told(setting.when(turn.acts, lambda: setting.gradient(jnp.zeros(dim)), lambda: jnp.full(dim, jnp.nan)))
 
     relay = outside(step, lambda s, st, x0: State(x0), "relay", lambda state: state.x)
-    nothing = rd.logistic(rd.Records(np.zeros((12, dim)), np.tile([1.0, -1.0], 6)), agents, l2=1e-2, record_norm=1.0)
+    data = rd.Records(np.zeros((12, dim)), np.tile([1.0, -1.0], 6), classes=(-1, 1))
+    nothing = rd.logistic(data, agents, l2=1e-2, record_norm=1.0)
     result = solved(relay, seed, nothing, activations=activations, walk="cyclic", ratio=1.01)
     events = sorted((event for i in range(agents) for event in result.ledger.events(i)), key=lambda event: event.hop)
     z = result.transcript.payload["x"] / np.array([event.scale for event in events])[:, None]

@@ -327,7 +327,7 @@ def test_bad_arguments_are_named_with_their_cure(cancer, options, message):
 
 def test_a_private_run_without_bounds_is_refused():
     draw = np.random.default_rng(0)
-    data = rd.Records(draw.normal(size=(40, 3)), np.sign(draw.normal(size=40)))
+    data = rd.Records(draw.normal(size=(40, 3)), np.sign(draw.normal(size=40)), classes=(-1, 1))
     with pytest.raises(rd.errors.PrivacyError, match="record_norm="):
         rd.solve(rd.logistic(data, agents=4, l2=0.1), rd.ring(4), budget=BUDGET)
     with pytest.raises(rd.errors.PrivacyError, match="fit-public"):

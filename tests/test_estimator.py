@@ -32,7 +32,7 @@ EXPECTED_FAILURES: dict[str, str] = {}
 QUICK = {"agents": 2, "activations": 60}
 GENEROUS = {"epsilon": 900.0, "bounds": (-4, 4)}
 PRIVATE = [
-    RelayLogisticRegression(**GENEROUS, **QUICK),
+    RelayLogisticRegression(**GENEROUS, **QUICK, random_state=0),  # a private fit needs the classes of each check
     RelayLinearRegression(**GENEROUS, target_bound=(-4, 4), **QUICK),
 ]
 OPEN = [RelayLogisticRegression(epsilon=math.inf, **QUICK), RelayLinearRegression(epsilon=math.inf, **QUICK)]
@@ -80,6 +80,7 @@ TWO = np.where(SCORE > np.median(SCORE), "yes", "no")
 THREE = np.digitize(SCORE, np.quantile(SCORE, [1 / 3, 2 / 3])) * 10
 LONG = {"epsilon": math.inf, "bounds": BOUNDS, "activations": 3000}
 PLEDGE = {"epsilon": 3.0, "bounds": BOUNDS, "activations": 20}  # private: no random_state
+CLASSED = {**PLEDGE, "classes": ["no", "yes"]}
 FAST = {**PLEDGE, "random_state": 0}  # a simulation, for tests that need the same bits twice
 # each site weighs the same, each record the same within its site
 WEIGHTS = np.array([120 / 3 / np.sum(SITES == site) for site in SITES])
@@ -191,7 +192,7 @@ def test_one_seed_is_one_model():
     """To the last bit, on one machine."""
 
     def fit(state):
-        return RelayLogisticRegression(**{**FAST, "random_state": state}).fit(X, TWO).coef_.tobytes()
+        return RelayLogisticRegression(**{**CLASSED, "random_state": state}).fit(X, TWO).coef_.tobytes()
 
     assert fit(5) == fit(5) == RelayLogisticRegression(**{**FAST, "random_state": 5}).fit(X, TWO).coef_.tobytes()
     for make in (np.random.RandomState, np.random.default_rng):
@@ -202,7 +203,7 @@ def test_one_seed_is_one_model():
 
 
 def test_a_random_state_makes_a_simulation_and_none_a_promise():
-    private = RelayLogisticRegression(**PLEDGE).fit(X, TWO)
+    private = RelayLogisticRegression(**CLASSED).fit(X, TWO)
     assert private.privacy_certificate_["private"] is True and private.result_.private
     assert private.epsilon_ == private.epsilon_planned_ == pytest.approx(3.0)
     for state in (0, np.random.RandomState(0), np.random.default_rng(0)):
@@ -273,6 +274,7 @@ def test_missing_bounds_refuse_to_fit():
         ({"delta": 0.02, "random_state": None}, SITES, "an agent with 50 records"),
         ({"delta": 1e-300, "random_state": None}, None, "can promise 1e-30"),
         ({"account": PrivacyAccount(9.0, 1e-5)}, None, "needed random_state=None"),
+        ({"classes": None, "random_state": None}, None, r"needed classes=\["),
         ({"classes": ["no"]}, None, "two or more"),
         ({"classes": ["no", "maybe"]}, None, "'yes' is none"),
         ({"classes": ["no", 1]}, None, "all texts or all numbers"),
@@ -288,7 +290,7 @@ def test_missing_bounds_refuse_to_fit():
 )
 def test_what_cannot_be_used_says_what_to_pass(settings, sites, complaint):
     with pytest.raises((InputError, PrivacyError), match=complaint):
-        RelayLogisticRegression(**{**FAST, **settings}).fit(X, TWO, sites=sites)
+        RelayLogisticRegression(**{**CLASSED, "random_state": 0, **settings}).fit(X, TWO, sites=sites)
 
 
 # -- what a fitted estimator gives away
@@ -296,7 +298,9 @@ def test_what_cannot_be_used_says_what_to_pass(settings, sites, complaint):
 
 @pytest.mark.parametrize("kind", [RelayLogisticRegression, RelayLinearRegression])
 def test_a_saved_estimator_holds_no_record_no_checksum_and_no_seed(kind):
-    extra, y = ({}, THREE) if kind is RelayLogisticRegression else ({"target_bound": (-20, 10)}, SCORE)
+    extra, y = (
+        ({"classes": [0, 10, 20]}, THREE) if kind is RelayLogisticRegression else ({"target_bound": (-20, 10)}, SCORE)
+    )
     model = kind(**PLEDGE, **extra).fit(X, y, sites=SITES)
     saved = pickle.dumps(model)
     values = [X, (X - MIDDLE) / HALF, *([SCORE, (SCORE + 5) / 15] if y is SCORE else [])]
@@ -362,7 +366,7 @@ def test_gaussian_and_pure_releases_can_be_charged():
     pure = ledger_of(0.5)
     account.charge(pure, "a mechanism of somebody else's")
     assert account.fits[0].rho == pytest.approx(price(pure)) and account.fits[0].rho > pure.rho
-    plain = RelayLogisticRegression(**{**PLEDGE, "account": account}).fit(X, TWO)
+    plain = RelayLogisticRegression(**{**CLASSED, "account": account}).fit(X, TWO)
     assert account.fits[1].rho == pytest.approx(plain.ledger_.rho, rel=1e-6)
 
 
@@ -381,22 +385,22 @@ def test_a_fit_is_charged_before_it_runs_and_not_if_it_cannot(monkeypatch):
     account = PrivacyAccount(3.0, 1e-5)
     for wrong in ({"walk": "strol"}, {"algorithm": "recall"}, {"graph": rd.ring(5)}, {"epsilon": math.inf}):
         with pytest.raises((InputError, PrivacyError)):
-            RelayLogisticRegression(**{**PLEDGE, **wrong}, account=account).fit(X, TWO)
+            RelayLogisticRegression(**{**CLASSED, **wrong}, account=account).fit(X, TWO)
     assert account.fits == []
     reads = []
     place = sys.modules["relaydp.engine.solve"]
     monkeypatch.setattr(place, "run", lambda *args: reads.append(len(account.fits)) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        RelayLogisticRegression(**PLEDGE, account=account).fit(X, TWO)
+        RelayLogisticRegression(**CLASSED, account=account).fit(X, TWO)
     assert reads == [1] and len(account.fits) == 1  # a fit that fails on the way stays charged
     with pytest.raises(PrivacyError, match="did not run"):
-        RelayLogisticRegression(**PLEDGE, account=account).fit(X, TWO)
+        RelayLogisticRegression(**CLASSED, account=account).fit(X, TWO)
     assert reads == [1]
 
 
 def test_fits_of_one_account_have_noise_of_their_own():
     """The same noise twice would cancel in a difference."""
-    model = RelayLogisticRegression(**PLEDGE, account=PrivacyAccount(9.0, 1e-5))
+    model = RelayLogisticRegression(**CLASSED, account=PrivacyAccount(9.0, 1e-5))
     first, second = (model.fit(X, TWO).coef_.tobytes() for _ in range(2))
     assert first != second and len(model.account.fits) == 2
 
@@ -406,10 +410,10 @@ def test_an_accounts_own_delta_is_held_to_the_records():
         PrivacyAccount(1.0, 1e-300)
     account = PrivacyAccount(3.0, 0.1)
     with pytest.raises(PrivacyError, match="an agent with 15 records"):
-        RelayLogisticRegression(**PLEDGE, account=account).fit(X, TWO)
+        RelayLogisticRegression(**CLASSED, account=account).fit(X, TWO)
     assert account.fits == []
     insisting = PrivacyAccount(9.0, 0.1, allow_large_delta=True)
-    RelayLogisticRegression(**PLEDGE, account=insisting).fit(X, TWO)
+    RelayLogisticRegression(**CLASSED, account=insisting).fit(X, TWO)
     assert len(insisting.fits) == 1
 
 
@@ -421,7 +425,7 @@ def test_folds_charge_one_account_and_routing_takes_sites_along():
         return rows
 
     account = PrivacyAccount(4.0, 1e-5)
-    model = RelayLogisticRegression(**{**PLEDGE, "epsilon": 1.0}, account=account)
+    model = RelayLogisticRegression(**{**CLASSED, "epsilon": 1.0}, account=account)
     assert clone(model).account is account and copy.deepcopy(model).account is account
     with sklearn.config_context(enable_metadata_routing=True):
         line = make_pipeline(FunctionTransformer(note), model.set_fit_request(sites=True))

@@ -219,7 +219,7 @@ def test_no_record_chooses_how_it_is_stored_or_read(odd, options):
     y = np.arange(40) % 2
 
     def build(X: np.ndarray) -> rd.Problem:
-        return rd.logistic(rd.Records(X, y), 4, **options)
+        return rd.logistic(rd.Records(X, y), 4, classes=[0, 1], **options)
 
     other = X.copy()
     other[11] = ODD[odd]

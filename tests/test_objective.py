@@ -237,7 +237,10 @@ def toy(loss="logistic", seed=0, **options):
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     score = X @ np.ones(5) + 0.3 * draw.normal(size=len(X))
     y = {"logistic": np.sign(score), "softmax": np.arange(len(X)) % 3}.get(loss, score)
-    return getattr(rd, loss)(rd.Records(X, y), agents=SIZES, **{"l2": 0.1, "record_norm": 1.0, **options})
+    classes = {"logistic": (-1, 1), "softmax": (0, 1, 2)}.get(loss)
+    return getattr(rd, loss)(
+        rd.Records(X, y, classes=classes), agents=SIZES, **{"l2": 0.1, "record_norm": 1.0, **options}
+    )
 
 
 def agent_slope(problem, i, x):

@@ -203,7 +203,8 @@ def toy(loss="logistic", seed=0, **options):
     draw = np.random.default_rng(seed)
     X = draw.uniform(size=(90, 6))
     y = {"logistic": np.sign(X[:, 0] - 0.5), "softmax": np.arange(90) % 3}.get(loss, X @ np.arange(6.0) / 15)
-    return getattr(rd, loss)(rd.Records(X, y), agents=[20, 30, 40], l2=0.05, **options)
+    classes = {"logistic": (-1, 1), "softmax": (0, 1, 2)}.get(loss)
+    return getattr(rd, loss)(rd.Records(X, y, classes=classes), agents=[20, 30, 40], l2=0.05, **options)
 
 
 CASES = {
@@ -494,7 +495,8 @@ def test_a_saved_run_with_prior_and_limits_repeats_bit_for_bit(tmp_path):
 def test_the_predicted_excess_is_what_sixteen_runs_show():
     """Fashion-MNIST, planned for itself as if it were public: what is left of the guess is the model, not the data."""
     data = rd.load_data("fashion-small")
-    some = rd.Records(data.X[:400, ::8], data.y[:400], ranges=(0, 255))  # trials on all of it are minutes in haste
+    public = {"ranges": (0, 255), "classes": (-1, 1)}
+    some = rd.Records(data.X[:400, ::8], data.y[:400], **public)  # trials on all of it are minutes in haste
     problem = rd.logistic(size(data, some), agents=8, l2=0.01, record_norm=1.0)
     options = {"walk": "cyclic", "prior": problem}
     plan = rd.plan(problem, rd.ring(8), BUDGET, **options)

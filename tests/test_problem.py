@@ -853,7 +853,8 @@ def test_without_test_records_accuracy_is_that_of_training():
 def test_least_squares_on_signs_classifies():
     X, y = draw_records(LINEAR["logistic"])
     x = draw_x(LINEAR["logistic"], True)
-    problem = rd.least_squares(rd.Records(X, 2 * y - 1), SIZES, intercept=True)
+    assert not rd.least_squares(rd.Records(X, 2 * y - 1), SIZES).classifies  # nobody said that they are signs
+    problem = rd.least_squares(rd.Records(X, 2 * y - 1, classes=(-1, 1)), SIZES, intercept=True)
     assert problem.classifies
     assert problem.accuracy(x) == pytest.approx(np.mean((widened(X, True) @ x > 0) == (y == 1)))
 

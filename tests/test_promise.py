@@ -39,7 +39,7 @@ def records(last: int = 1) -> rd.Records:
     X = rng.uniform(size=(RECORDS, FEATURES))
     y = (X @ [1.0, -1.0, 1.0, -1.0] + 0.3 * rng.normal(size=RECORDS) > 0).astype(int)
     y[-1] = last
-    return rd.Records(X, y)
+    return rd.Records(X, y, classes=(0, 1))
 
 
 def problem(last: int = 1) -> rd.Problem:
@@ -73,8 +73,8 @@ def test_a_model_does_not_confirm_a_guess_at_its_last_label():
 def test_the_documented_command_makes_no_model_twice(tmp_path):
     table = np.column_stack([records().X, records().y])
     np.savetxt(tmp_path / "own.csv", table, delimiter=",", header="a,b,c,d,label", comments="")
-    words = ["run", "--data", tmp_path / "own.csv", "--agents", AGENTS, "--ranges", "0,1", "--epsilon", 1]
-    words += ["--walk", "cyclic", "--activations", 4, "--steps", "paper"]
+    words = ["run", "--data", tmp_path / "own.csv", "--agents", AGENTS, "--classes", "0,1", "--ranges", "0,1"]
+    words += ["--epsilon", 1, "--walk", "cyclic", "--activations", 4, "--steps", "paper"]
     models, texts = [], []
     for name in ("one", "two"):
         done = CliRunner().invoke(app, [str(word) for word in (*words, "--out", tmp_path / name, "--json")])
@@ -151,7 +151,7 @@ def test_a_pickled_estimator_does_not_confirm_a_label(monkeypatch):
         return drawn[-1]
 
     monkeypatch.setattr(secret, "draw_lattice", note)
-    known = {"epsilon": 1.0, "bounds": (0, 1), "agents": AGENTS, "activations": 3}
+    known = {"epsilon": 1.0, "bounds": (0, 1), "classes": [0, 1], "agents": AGENTS, "activations": 3}
     data = records()
     saved = pickle.dumps(RelayLogisticRegression(**known).fit(data.X, data.y))
     noise = np.concatenate(drawn)
@@ -231,7 +231,7 @@ def test_a_delta_below_what_the_noise_can_keep_is_refused():
         lambda: rd.solve(problem(), rd.ring(AGENTS), budget=tiny, **RUN),
         lambda: rd.solve_alone(problem(), tiny, activations=2),
         lambda: rd.PrivacyAccount(1.0, 1e-300),
-        lambda: RelayLogisticRegression(delta=1e-300, bounds=(0, 1)).fit(records().X, records().y),
+        lambda: RelayLogisticRegression(delta=1e-300, bounds=(0, 1), classes=[0, 1]).fit(records().X, records().y),
     ):
         with pytest.raises(PrivacyError, match="can promise 1e-30 to 0.5"):
             make()

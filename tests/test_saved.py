@@ -127,7 +127,7 @@ def test_nothing_in_publish_depends_on_records_but_through_the_noise(algorithm, 
         X, y = draw.uniform(-1, 1, (35, 11)), np.sign(draw.normal(size=35))  # sizes that no other test compiles for
         others = rd.Records(draw.uniform(-1, 1, (999, 11)), np.sign(draw.normal(size=999)))
         data = rd.Records(X, y, test=others, name="visits")
-        problem = rd.logistic(data, agents=5, l2=1e-2, ranges=(-1.0, 1.0))
+        problem = rd.logistic(data, agents=5, l2=1e-2, ranges=(-1.0, 1.0), classes=[-1, 1])
         folders.append(rd.solve(problem, rd.ring(5), algorithm, **OPTIONS, budget=BUDGET).save(tmp_path / str(k)))
     one, two = folders
     assert names(one / "publish") == PUBLIC | COVERED
@@ -150,7 +150,8 @@ def test_a_private_runs_files_name_no_measurement_seed_or_checksum(saved):
     config = read(publish / "config.json")
     assert set(config) == {"problem", "graph", "facts", "solve"} and config["facts"]["public"] is True
     assert set(config["problem"]) == {
-        "loss", "agents", "l2", "regulariser", "intercept", "record_norm", "ranges", "clip", "data", "sizes",
+        "loss", "agents", "l2", "regulariser", "intercept", "record_norm", "ranges", "clip", "classes", "data",
+        "sizes",
     }  # fmt: skip
     assert set(config["solve"]) == {
         "algorithm", "mechanism", "budget", "activations", "walk", "steps", "walk_seed", "x0", "start", "ratio",
@@ -393,7 +394,7 @@ def test_a_private_runs_words_are_the_same_whatever_the_records(capfd):
     for scale in (1.0, 1e-9):
         draw = np.random.default_rng(0)
         data = rd.Records(scale * draw.uniform(-1, 1, (40, 2)), np.sign(draw.normal(size=40)))
-        problem = rd.logistic(data, agents=2, l2=0.5, l1=0.3, ranges=(-1.0, 1.0))
+        problem = rd.logistic(data, agents=2, l2=0.5, l1=0.3, ranges=(-1.0, 1.0), classes=[-1, 1])
         result = rd.solve(problem, rd.path(2), activations=3, budget=BUDGET, progress=True)
         said.append((result.message, result.guarantee, result.status, result.certificate()))
     assert said[0] == said[1]
@@ -417,7 +418,7 @@ def test_a_held_out_label_is_looked_at_before_the_run_and_never_quoted(monkeypat
     draw = np.random.default_rng(0)
     X, y = draw.uniform(-1, 1, (30, 2)), np.sign(draw.normal(size=30))
     data = rd.Records(X, y, test=rd.Records(X[:3], np.array([1.0, 47.25, -1.0])))
-    odd = rd.logistic(data, agents=2, l2=0.1, ranges=(-1.0, 1.0))
+    odd = rd.logistic(data, agents=2, l2=0.1, ranges=(-1.0, 1.0), classes=[-1, 1])
     monkeypatch.setattr(sys.modules["relaydp.engine.solve"], "run", lambda *_: pytest.fail("it ran"))
     with pytest.raises(InputError, match="nothing ran") as caught:
         rd.solve(odd, rd.path(2), activations=2, budget=BUDGET, reference=False)

@@ -30,7 +30,7 @@ def network(n, records=4, seed=0):
     sizes = draw.integers(1, records + 1, size=n)
     X = draw.random((int(sizes.sum()), 6))
     y = np.where(X @ draw.normal(size=6) > 0, 1.0, -1.0)
-    return rd.logistic(rd.Records(X, y), agents=sizes, l2=1e-2, record_norm=1.0)
+    return rd.logistic(rd.Records(X, y), agents=sizes, l2=1e-2, record_norm=1.0, classes=[-1, 1])
 
 
 def plan_of(problem, graph, T, walk="cyclic", budget=None):

@@ -18,7 +18,7 @@ app = typer.Typer(
     "account adds them up and refuses the run that would overspend, before it uses a record.",
     epilog=example(
         "relaydp account new visits.account --epsilon 2",
-        "relaydp run --data visits.csv --ranges 0,1 --epsilon 1 --account visits.account",
+        "relaydp run --data visits.csv --classes 0,1 --ranges 0,1 --epsilon 1 --account visits.account",
         "relaydp account show visits.account",
     ),
 )

@@ -295,7 +295,7 @@ def self_test() -> Iterator[Finding]:
     draw = np.random.default_rng(0)
     X = draw.uniform(size=(64, 3))
     y = np.where(X @ [2.0, -3.0, 1.0] + 0.3 * draw.normal(size=64) > 0, 1, -1)
-    problem = rd.logistic(rd.Records(X, y), agents=4, l2=L2, ranges=(0.0, 1.0))
+    problem = rd.logistic(rd.Records(X, y), agents=4, l2=L2, ranges=(0.0, 1.0), classes=[-1, 1])
     options: dict[str, Any] = {"walk": "cyclic", "progress": False, "transcript": False}
     bare = rd.solve(problem, rd.ring(4), activations=ACTIVATIONS, **options)
     yield _against_scipy(X, y, bare.x)

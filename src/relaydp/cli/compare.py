@@ -27,7 +27,8 @@ def compare(
     ] = "all",
     data: Annotated[str | None, flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH")] = None,
     label: Annotated[str | None, flag(DATA, "A file's label column.", "COLUMN")] = None,
-    loss: Annotated[str | None, flag(PROBLEM, "As for run; default: by the labels.", "NAME")] = None,
+    loss: Annotated[str | None, flag(PROBLEM, "As for run; default: by the classes.", "NAME")] = None,
+    classes: Annotated[str | None, flag(PROBLEM, "As for run; default: those in the labels.", "A,B")] = None,
     agents: Annotated[str | None, flag(PROBLEM, "As for run; default 8.", "N|SIZES|COLUMN")] = None,
     l1: Annotated[float | None, flag(PROBLEM, "Weight of the 1-norm; default 0.")] = None,
     l2: Annotated[float | None, flag(PROBLEM, "Weight of the ridge; default 0.01.")] = None,
@@ -75,7 +76,7 @@ def compare(
     if seeds < 1:
         raise InputError(f"--seeds {seeds} arrived; needed at least 1.")
     given = {name: value for name, value in ctx.params.items() if name in FLAGS and value not in (None, [], ())}
-    problem, network, asked = build(read_config(config, given))
+    problem, network, asked = build(read_config(config, given), simulated=True)
     for name in ("limits", "prior"):
         if name in asked:  # leaving an agent's limit unheeded would break its promise
             raise InputError(f"{config} has {name}, which a comparison does not take; leave it out, or use `run`.")

@@ -128,6 +128,7 @@ def new(
     """
     from relaydp.runtime.agreement import network_algorithms
     from relaydp.runtime.consortium import make_consortium, write_consortium
+    from relaydp.settings.values import as_labels
 
     _refuse_existing(out, overwrite)
     parties = [_party(text) for text in party]
@@ -137,7 +138,7 @@ def new(
         threshold = 1.0
     problem = {
         "loss": loss,
-        "classes": None if classes is None else _labels(classes),
+        "classes": None if classes is None else as_labels(classes),
         "columns": _columns(columns, data_columns, label, drop or []),
         "features": features,
         "label": label,
@@ -408,16 +409,6 @@ def _columns(columns: str | None, table: Path | None, label: str | None, drop: l
     for name in (label, *drop):
         choose(f"column in {table.name}", name, names)
     return [name for name in names if name not in (label, *drop)]
-
-
-def _labels(text: str) -> list[int] | list[bool] | list[str]:
-    """Whole numbers where all are, truth values where all are, else texts."""
-    words = [word.strip() for word in text.split(",")]
-    if all(re.fullmatch(r"-?\d{1,15}", word) for word in words):
-        return [int(word) for word in words]
-    if set(words) == {"true", "false"}:
-        return [word == "true" for word in words]
-    return words
 
 
 def _ranges(texts: list[str]) -> list[Any]:

@@ -33,7 +33,6 @@ def plan(
         str | None, flag(DATA, "Records of each agent, to plan without any data: 8x1500, or 900,1200.", "SIZES")
     ] = None,
     features: Annotated[int | None, flag(DATA, "Number of features, with --sizes.")] = None,
-    classes: Annotated[int | None, flag(DATA, "Number of classes, with --sizes and softmax.")] = None,
     data: Annotated[
         str | None,
         flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH", complete=among(choices.DATA_SETS)),
@@ -52,7 +51,15 @@ def plan(
     ] = None,
     loss: Annotated[
         str | None,
-        flag(PROBLEM, "As for run; with --sizes, default logistic.", "NAME", complete=among(choices.LOSSES)),
+        flag(
+            PROBLEM,
+            "As for run; with --sizes, default: by --classes, or logistic.",
+            "NAME",
+            complete=among(choices.LOSSES),
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None, flag(PROBLEM, "Every label there may be; as for run. With --sizes their number counts.", "A,B")
     ] = None,
     agents: Annotated[str | None, flag(PROBLEM, "As for run; default 8.", "N|SIZES|COLUMN")] = None,
     l1: Annotated[float | None, flag(PROBLEM, "Weight of the 1-norm; default 0.")] = None,
@@ -127,10 +134,8 @@ def plan(
         settings = read_config(config, given)
         _check_plannable(settings.run)
         if sizes is None:
-            if features is not None or classes is not None:
-                raise InputError(
-                    "--features and --classes describe data that is not there; add --sizes, or leave them."
-                )
+            if features is not None:
+                raise InputError("--features describes data that is not there; add --sizes, or leave it.")
             problem, network, asked = build(settings)
         else:
             replaced = ("data", "agents", *(() if settings.run.prior else COLUMNS))  # a prior has columns too
@@ -140,7 +145,7 @@ def plan(
                 )
             if features is None:
                 raise InputError("--sizes arrived without --features; needed how many features a record has.")
-            problem, network, asked = build_unseen(settings, as_sizes(sizes), features, classes)
+            problem, network, asked = build_unseen(settings, as_sizes(sizes), features)
         asked.pop("mechanism", None)
 
         from relaydp.engine import plan as draw_up

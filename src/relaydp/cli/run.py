@@ -57,9 +57,18 @@ def run(
         str | None,
         flag(
             PROBLEM,
-            "logistic, least-squares, softmax or huber; default: by the labels.",
+            "logistic, least-squares, softmax or huber; default: by --classes, or without privacy by the labels.",
             "NAME",
             complete=among(choices.LOSSES),
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        flag(
+            PROBLEM,
+            "Every label there may be, known without the records; a private run on a file needs it for logistic and "
+            "softmax. Two mean logistic, more softmax.",
+            "A,B",
         ),
     ] = None,
     agents: Annotated[
@@ -199,7 +208,6 @@ def run(
         str | None, flag(CLUSTER, "Features of --data 'PATTERN', one file an agent, in order.", "NAME,NAME,...")
     ] = None,
     features: Annotated[int | None, flag(CLUSTER, "Their number, for files without names.", "N")] = None,
-    classes: Annotated[str | None, flag(CLUSTER, "Labels that there may be in these files.", "LABEL,LABEL,...")] = None,
     checkpoint: Annotated[
         Path | None, flag(CLUSTER, "Keep where such a run stands in this folder, and go on from it.", "FOLDER")
     ] = None,
@@ -212,7 +220,7 @@ def run(
 
     \b
     relaydp run --epsilon 1
-    relaydp run --data visits.csv --agents hospital --ranges 0,1 --epsilon 0.5 --account visits.account
+    relaydp run --data visits.csv --agents hospital --classes 0,1 --ranges 0,1 --epsilon 0.5 --account visits.account
     relaydp run examples/run.toml --seed 7 --out results/seven
     relaydp run --on ray --data 'parts/*.csv' --columns age,dose --label ill --classes 0,1 --ranges 0,1
 
@@ -236,7 +244,7 @@ def run(
     given = {name: ctx.params[name] for name in FLAGS if ctx.params[name] not in (None, [], ())}
     settings = read_config(config, given)
     choose("--on", on, PLACES)
-    public = {"--columns": columns, "--features": features, "--classes": classes, "--checkpoint": checkpoint}
+    public = {"--columns": columns, "--features": features, "--checkpoint": checkpoint}
     apart = on == "ray" and any(sign in settings.data.source for sign in "*?[")
     for name, value in ({} if apart else public).items():
         if value is not None:
@@ -254,7 +262,7 @@ def run(
             from relaydp.cluster.apart import solve_apart
             from relaydp.settings.config import build_apart
 
-            parts, network, asked = build_apart(settings, columns, features, classes)
+            parts, network, asked = build_apart(settings, columns, features)
             report("starting the agents")
             hops = report.hops(f"{asked['algorithm']} on {network.name}")
             with redirect_stdout(sys.stderr):  # where Ray tells of agents that it starts again: stdout is the result's

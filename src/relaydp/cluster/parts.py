@@ -129,8 +129,9 @@ class Task:
         return int(self.features or 0) if self.columns is None else len(self.columns)
 
     def problem(self, records: Records, sizes: Sequence[int]) -> Problem:
-        """The problem over these records, everything else as agreed. Ranges that records bring along are not."""
-        own = replace(records, ranges=None, test=None, groups={})
+        """The problem over these records, everything else as agreed. Ranges and classes that records bring along are
+        not."""
+        own = replace(records, ranges=None, classes=None, test=None, groups={})
         options = {name: value for name, value in self.options.items() if value is not None}
         if not isinstance(self.loss, str):
             return custom(self.loss, own, agents=sizes, ranges=self.ranges, **options)

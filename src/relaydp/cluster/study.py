@@ -295,7 +295,7 @@ def _coordinates(made: dict[str, Any], spot: dict[str, Any], budget: dict[str, f
     run = made["run"]
     return {
         "data": made["data"]["source"],
-        "loss": made["problem"]["loss"],  # None: by the labels
+        "loss": made["problem"]["loss"],  # None: by the classes
         "agents_asked": str(AGENTS if agents is None and not graph["file"] and not graph["edges"] else agents),
         "graph": graph["kind"] or graph["file"] or ("edges" if graph["edges"] else "ring"),
         "algorithm": run["algorithm"],

@@ -22,7 +22,7 @@ class Entry:
 
     records  (training, test)
     ranges   public bounds of the features: (low, high), or one tuple of each with an entry a feature
-    classes  what the labels mean; with two classes the first is -1 and the second +1
+    classes  what the labels mean; with two classes the first is -1 and the second +1, else they count from 0
     files    the originals it is read from; none for data that come with an installed package
     """
 
@@ -40,6 +40,11 @@ class Entry:
     aliases: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
     note: str = ""
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """The classes as the records have them."""
+        return (-1, 1) if len(self.classes) == 2 else tuple(range(len(self.classes)))
 
 
 PIXELS = (0, 255)
@@ -202,7 +207,7 @@ def load_data(
             f"label=, groups= or drop= arrived for {entry.name!r}, but they name columns of a file. Leave them out."
         )
     X, y, X_test, y_test = entry.loader()
-    about: dict[str, Any] = {"ranges": entry.ranges, "columns": entry.columns}
+    about: dict[str, Any] = {"ranges": entry.ranges, "columns": entry.columns, "classes": entry.labels}
     test = Records(X_test, y_test, name=f"{entry.name} (test)", **about)
     return Records(X, y, test=test, name=entry.name, source={"source": entry.name}, **about)
 

@@ -63,6 +63,8 @@ class Records:
 
         ranges   (low, high), scalars or one a feature: PUBLIC bounds, known without looking at the records
                  (pixels: (0, 255)). A problem scales features from them to [0, 1].
+        classes  the labels there may be: PUBLIC, known without looking at the records. Private runs of losses with
+                 classes need them, here or as the problem's classes=.
         groups   named columns that are no features, such as {"hospital": array}; `agents="hospital"` splits by one.
         columns  the features' names.
         test     records kept apart for measuring accuracy; public, never trained on.
@@ -81,6 +83,7 @@ class Records:
     test: Records | None = None
     name: str = "records"
     source: Mapping[str, Any] | None = None  # how load_data found it; None for arrays made in memory
+    classes: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
         X, y = np.asarray(self.X), np.asarray(self.y)
@@ -100,6 +103,7 @@ class Records:
         put(self, "y", _frozen(y))
         put(self, "groups", MappingProxyType({name: _frozen(column) for name, column in groups.items()}))
         put(self, "columns", columns)
+        put(self, "classes", None if self.classes is None else tuple(self.classes))
 
     def __len__(self) -> int:
         return self.X.shape[0]

@@ -71,6 +71,8 @@ def solve_alone(
     check_budget(budget)
     check_count(activations)
     source = choose_source(seed, None if budget is None else "gradient")
+    if isinstance(source, Secret):
+        problem.check_declared()
     if account is not None:
         check_account(account, source)
     facts = problem.measured_facts() if budget is None else problem.public_facts()

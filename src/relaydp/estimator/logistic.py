@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from relaydp import problem
-from relaydp.errors import InputError, short
+from relaydp.errors import InputError, PrivacyError, short
 from relaydp.estimator.base import RelayEstimator
 
 
@@ -24,7 +24,8 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         agents        how many equal shares, in row order, where `fit` is told no sites
         bounds        PUBLIC (low, high) of the features, numbers or one a feature; values outside are clipped. Needed
                       for privacy: bounds taken from the records would give them away
-        classes       PUBLIC list of the labels there can be; default: those in y, which are then taken to be public
+        classes       PUBLIC list of the labels there can be. Needed for a private fit: one record could add a class to
+                      those in y. Simulations and fits without privacy take those in y where none are given
         record_norm   PUBLIC bound on a record's norm after scaling to [-1, 1]; longer ones are shrunk to it
         clip          bound on the norm of one record's gradient; default: the most that the bounds allow
         l1, l2        weights of the 1-norm and of the ridge, on coefficients of scaled features
@@ -48,7 +49,7 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(0, 10, size=(2000, 2))
     >>> y = np.where(X[:, 0] + X[:, 1] > 10, "high", "low")
-    >>> model = RelayLogisticRegression(epsilon=1.0, bounds=(0, 10)).fit(X, y)
+    >>> model = RelayLogisticRegression(epsilon=1.0, bounds=(0, 10), classes=["high", "low"]).fit(X, y)
     >>> round(model.epsilon_, 6), model.predict([[9.9, 9.9], [0.1, 0.1]]).tolist()
     (1.0, ['high', 'low'])
     """
@@ -96,6 +97,12 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         Agents are the sites in sorted order. The account, if there is one, is charged before a record is used.
         """
         budget = self._budget()
+        if budget is not None and self.random_state is None and self.classes is None:
+            raise PrivacyError(
+                "classes=None arrived for a private fit; needed classes=[...], every label there can be, known without "
+                "the records: one record could add a class to those in y. Pass random_state=0, say, for a simulation "
+                "without a promise, or epsilon=math.inf to fit without privacy."
+            )
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
         found, codes = np.unique(y, return_inverse=True)

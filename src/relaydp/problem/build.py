@@ -11,8 +11,9 @@ ranges        PUBLIC (low, high) of the features; they are clipped to it and sca
 clip          bound on one record's gradient in private runs; default: the most that the bounds allow
 
 Losses with classes also take
-classes       PUBLIC list of the labels there may be; default: those found in the data. A party that holds records of
-              one class only can then take part
+classes       PUBLIC list of the labels there may be, known without the records. A private run needs it: one record
+              could add a class to those found in the data, which simulations and runs without privacy take. The
+              catalogue's data sets bring theirs. A party that holds records of one class only can take part with it
 """
 
 from __future__ import annotations
@@ -57,10 +58,16 @@ def _choose_regulariser(l1: float, regulariser: Regulariser | None) -> Regularis
     return regulariser
 
 
-def _classes(y: np.ndarray, loss: str, wanted: int | None, given: Sequence[Any] | None = None) -> np.ndarray:
-    """The classes in sorted order: as given, or as found in the labels."""
-    if given is not None:
-        return _given_classes(y, loss, wanted, given)
+def _declared(records: Records, wanted: int | None, given: Sequence[Any] | None) -> Sequence[Any] | None:
+    """The classes that were said to be: as given, or as the records bring them where the loss can have so many."""
+    brought = records.classes
+    return brought if given is None and brought is not None and wanted in (None, len(brought)) else given
+
+
+def _classes(y: np.ndarray, loss: str, wanted: int | None, declared: Sequence[Any] | None) -> np.ndarray:
+    """The classes in sorted order: as declared, or as found in the labels."""
+    if declared is not None:
+        return _given_classes(y, loss, wanted, declared)
     found = np.unique(y)
     if len(found) < 2:
         raise InputError(
@@ -97,7 +104,7 @@ def _given_classes(y: np.ndarray, loss: str, wanted: int | None, given: Sequence
 
 def _build(
     data: Records | str,
-    loss: Callable[[Records], tuple[Loss, np.ndarray | None]],
+    loss: Callable[[Records, Sequence[Any] | None], tuple[Loss, np.ndarray | None]],
     name: str,
     agents: Agents,
     l2: float,
@@ -110,12 +117,13 @@ def _build(
     smoothness: float | None = None,
     label_bound: float | None = None,
     options: dict[str, Any] | None = None,
-    listed: bool = False,  # whether the classes were given: those found in the data are found again
+    labels: tuple[int | None, Sequence[Any] | None] = (None, None),  # how many classes the loss needs, and those given
 ) -> Problem:
     records = data if isinstance(data, Records) else load_data(data)
     if isinstance(agents, str):
         records = records.with_group(agents)
-    chosen, classes = loss(records)
+    declared = _declared(records, *labels)
+    chosen, classes = loss(records, declared)
     if classes is None and records.y.dtype.kind not in "buif":
         raise InputError(f"labels are {records.y.dtype}, not numbers; the {name} loss needs numbers. Use softmax.")
     asked = ranges if ranges is not None else records.ranges
@@ -137,7 +145,8 @@ def _build(
         "ranges": asked if isinstance(asked, str) else None if bounds is None else [b.tolist() for b in bounds],
         "clip": check_bound("clip", clip),
         **(options or {}),
-        **({"classes": classes.tolist()} if listed and classes is not None else {}),
+        # those found in the records are found again: a problem made of this has declared ones or none
+        **({"classes": classes.tolist()} if declared is not None and classes is not None else {}),
     }
     problem = Problem(
         data=records,
@@ -153,6 +162,7 @@ def _build(
         smoothness=check_bound("smoothness", smoothness),
         label_bound=check_bound("label_bound", label_bound),
         classes=classes,
+        found=classes is not None and declared is None,
         spec=spec,
     )
     _check_regulariser(problem)
@@ -198,7 +208,7 @@ def logistic(
     """
     return _build(
         data,
-        lambda records: (LOGISTIC, _classes(records.y, "logistic", 2, classes)),
+        lambda records, declared: (LOGISTIC, _classes(records.y, "logistic", 2, declared)),
         "logistic",
         agents,
         l2,
@@ -208,7 +218,7 @@ def logistic(
         record_norm,
         ranges,
         clip,
-        listed=classes is not None,
+        labels=(2, classes),
     )
 
 
@@ -227,9 +237,9 @@ def softmax(
 ) -> Problem:
     """Several classes: loss -log softmax(W'a)_b. x holds W (features, classes) row by row, intercepts last."""
 
-    def make(records: Records) -> tuple[Loss, np.ndarray]:
-        found = _classes(records.y, "softmax", None, classes)
-        return softmax_loss(len(found)), found
+    def make(records: Records, declared: Sequence[Any] | None) -> tuple[Loss, np.ndarray]:
+        listed = _classes(records.y, "softmax", None, declared)
+        return softmax_loss(len(listed)), listed
 
     return _build(
         data,
@@ -243,7 +253,7 @@ def softmax(
         record_norm,
         ranges,
         clip,
-        listed=classes is not None,
+        labels=(None, classes),
     )
 
 
@@ -263,7 +273,7 @@ def least_squares(
     """Numbers: loss (a'x - b)^2 / 2. A private run clips gradients to `clip`, or to record_norm * `label_bound`."""
     return _build(
         data,
-        lambda records: (LEAST_SQUARES, None),
+        lambda *_: (LEAST_SQUARES, None),
         "least_squares",
         agents,
         l2,
@@ -296,7 +306,7 @@ def huber(
     assert bend is not None
     return _build(
         data,
-        lambda records: (huber_loss(bend), None),
+        lambda *_: (huber_loss(bend), None),
         "huber",
         agents,
         l2,
@@ -332,7 +342,7 @@ def custom(
     if not callable(loss_fn):
         raise InputError(f"loss_fn={loss_fn!r}; needed a function loss_fn(x, a, b) -> number.")
 
-    def make(records: Records) -> tuple[Loss, None]:
+    def make(records: Records, _: object) -> tuple[Loss, None]:
         return CustomLoss(loss_fn, records.features if dim is None else int(dim)), None
 
     return _build(

@@ -98,6 +98,7 @@ class Problem:
     smoothness: float | None  # public L of a custom loss
     label_bound: float | None
     classes: np.ndarray | None
+    found: bool  # the classes were found in the records, not declared
     spec: dict[str, Any]
     kernels: bool = True  # whether to compile fused passes: seconds, once, that a few short runs do not repay
 
@@ -241,6 +242,16 @@ class Problem:
 
     # -- what a private run may know
 
+    def check_declared(self) -> None:
+        """Refuse classes that were found in the records: they decide the dimension, the encoding and the program."""
+        if self.found:
+            raise PrivacyError(
+                "the classes were found in the records, and a private run may not look there: one record could add "
+                "one. Pass classes=[...] with every label there may be, known without the records, where the problem "
+                "is made (--classes a,b on the command line, classes = [...] in [problem] of a TOML file); or pass "
+                "seed=, for a simulation without a promise."
+            )
+
     def _bounded_norm(self) -> float | None:
         """B: the largest norm of a feature vector that the public bounds allow, the intercept's 1 included."""
         if self.record_norm is not None:
@@ -367,10 +378,10 @@ class Problem:
 
     @property
     def classifies(self) -> bool:
-        """Whether accuracy means something: classes, or the labels -1 and +1."""
+        """Whether accuracy means something: classes, or numbers of records that declare the classes -1 and +1."""
         if isinstance(self.loss, CustomLoss):
             return False
-        return self.classes is not None or bool(np.isin(self.data.y, (-1, 1)).all())
+        return self.classes is not None or set(self.data.classes or ()) == {-1, 1}
 
     def predict(self, x: Any, X: Any) -> np.ndarray:
         """Labels (classification) or numbers (regression) for new records X, scaled as the training ones were."""

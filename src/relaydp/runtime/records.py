@@ -68,8 +68,8 @@ def _problem(task: Task, records: Records, sizes: list[int]) -> Problem:
         for name in ("l1", "l2", "intercept", "record_norm", "clip", "classes", "label_bound", "threshold")
         if getattr(task, name) is not None
     }
-    # ranges that records bring along were not agreed on
-    own = replace(records, ranges=None)
+    # ranges and classes that records bring along were not agreed on
+    own = replace(records, ranges=None, classes=None)
     return MAKERS[task.loss](own, agents=sizes, ranges=task.bounds, **options)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from relaydp.errors import InputError, choose, short
+from relaydp.errors import InputError, PrivacyError, choose, short
 from relaydp.lines import line_of
 from relaydp.settings.values import (
     MECHANISMS,
@@ -24,6 +24,7 @@ from relaydp.settings.values import (
     all_algorithms,
     all_walks,
     as_agents,
+    as_classes,
     as_delta,
     as_edges,
     as_epsilon,
@@ -49,6 +50,7 @@ DATA, AGENTS, L2, DELTA = "fashion-small", 8, 1e-2, 1e-5
 MOST_CLASSES = 20  # more different whole-number labels than this are numbers, not classes
 # What belongs to one loss only, and is refused with another.
 OPTIONS_OF = {"label_bound": "least-squares", "threshold": "huber"}
+CLASSIFY = ("logistic", "softmax")  # losses that have classes
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -70,7 +72,8 @@ class DataSection(Section):
 
 
 class ProblemSection(Section):
-    loss: Annotated[str, AfterValidator(as_loss)] | None = None  # by the labels
+    loss: Annotated[str, AfterValidator(as_loss)] | None = None  # by the classes; without privacy by the labels
+    classes: Annotated[Any, BeforeValidator(as_classes)] = None  # PUBLIC: every label there may be
     agents: Annotated[int | str | list[int] | None, BeforeValidator(as_agents)] = None  # 8, or as the graph has
     l1: Weight = 0.0
     l2: Weight = L2
@@ -127,7 +130,7 @@ FLAGS = {
     "graph": ("graph", "kind"),
     **{name: ("data", name) for name in ("label", "groups", "drop")},
     **{name: ("problem", name) for name in ("loss", "agents", "l1", "l2", "intercept", "record_norm", "ranges")},
-    **{name: ("problem", name) for name in ("clip", "label_bound", "threshold")},
+    **{name: ("problem", name) for name in ("classes", "clip", "label_bound", "threshold")},
     **{name: ("run", name) for name in RunSection.model_fields},
 }
 SPELLED = {"limits": "--limit"}  # a flag that is not called like its key
@@ -240,12 +243,17 @@ def _unknown(at: tuple[str, ...]) -> str:
     raise AssertionError("pydantic refuses only keys that no model has")
 
 
-def build(config: Config) -> tuple[Problem, Graph, dict[str, Any]]:
-    """What a Config means: the problem, the graph, and the other arguments of solve."""
+def build(config: Config, simulated: bool = False) -> tuple[Problem, Graph, dict[str, Any]]:
+    """What a Config means: the problem, the graph, and the other arguments of solve.
+
+    A private run's loss and classes are declared, never read off the records. `simulated` is for who draws the noise
+    from seeds of its own, and promises nothing.
+    """
     asked = solve_arguments(config.run)  # first, because it costs nothing
     size = config.problem.agents
     graph = None if size is not None else make_graph(config.graph, None)
-    problem = make_problem(config, graph.agents if size is None and graph is not None else size)
+    split = graph.agents if size is None and graph is not None else size
+    problem = make_problem(config, split, private=is_private(config.run) and not simulated)
     if problem.agents < 2:  # only a column can say so
         raise InputError(
             f"column {size!r} holds one value only, {problem.split.names[0]!r}, which makes one agent; needed two. "
@@ -257,32 +265,30 @@ def build(config: Config) -> tuple[Problem, Graph, dict[str, Any]]:
     return problem, graph or make_graph(config.graph, problem.agents), asked
 
 
-def build_unseen(
-    config: Config, sizes: list[int], features: int, classes: int | None
-) -> tuple[Facts, Graph, dict[str, Any]]:
+def build_unseen(config: Config, sizes: list[int], features: int) -> tuple[Facts, Graph, dict[str, Any]]:
     """The same before anybody has shown a record: its public facts stand for the problem."""
     from relaydp.problem import public_facts
 
     asked, wanted = solve_arguments(config.run), config.problem
     if isinstance(wanted.ranges, str):
         raise InputError(f"ranges={wanted.ranges!r} arrived without records to fit; needed LOW,HIGH, or leave it out.")
-    chosen = wanted.loss or _loss_asked(wanted) or ("logistic" if classes is None else "softmax")
-    if (chosen == "softmax") != (classes is not None) or (classes or 2) < 2:
-        raise InputError(
-            f"--classes {classes} arrived with loss {chosen!r}; softmax needs the number of its classes, 2 or more, "
-            "and the other losses have none."
-        )
+    chosen = wanted.loss or _loss_asked(wanted) or "logistic"
     options = {name: getattr(wanted, name) for name in ("record_norm", "l2", "clip", "intercept")}
-    options |= _options_of(wanted, chosen) | ({} if classes is None else {"classes": classes})
+    options |= _options_of(wanted, chosen)
+    classes = options.pop("classes", None)
+    if chosen == "softmax" and classes is None:
+        raise InputError("loss 'softmax' arrived without classes; needed every label there may be: --classes a,b,c.")
+    if chosen == "logistic" and len(classes or (0, 1)) != 2:
+        raise InputError(f"{len(classes)} classes arrived with loss 'logistic', which has two; softmax takes more.")
+    if chosen == "softmax":
+        options["classes"] = len(classes)
     facts = public_facts(sizes, features, loss=chosen, **options)
     if config.run.prior is not None:
         asked["prior"] = make_prior(config, config.run.prior, chosen, features, wanted.ranges)
     return facts, make_graph(config.graph, len(sizes)), asked
 
 
-def build_apart(
-    config: Config, columns: str | None, features: int | None, classes: str | None
-) -> tuple[list[str], Graph, dict[str, Any]]:
+def build_apart(config: Config, columns: str | None, features: int | None) -> tuple[list[str], Graph, dict[str, Any]]:
     """What a Config means where the data is a pattern, one file an agent: files, graph, arguments of solve_apart."""
     import glob
 
@@ -297,10 +303,9 @@ def build_apart(
         )
     if asked.pop("variant", None) is not None:
         raise InputError("variant arrived for agents apart, which have the sound mechanism or none; leave it out.")
-    labels = None if classes is None else _labels(classes)
-    loss = wanted.loss or _loss_asked(wanted) or ("logistic" if labels is None or len(labels) == 2 else "softmax")
+    loss = wanted.loss or _loss_asked(wanted) or "logistic"
     asked |= {name: getattr(wanted, name) for name in ("l1", "l2", "intercept", "record_norm", "ranges", "clip")}
-    asked |= _options_of(wanted, loss) | {"loss": loss, "classes": labels, "features": features}
+    asked |= _options_of(wanted, loss) | {"loss": loss, "features": features}
     asked |= {"label": config.data.label, "columns": None if columns is None else columns.split(",")}
     if wanted.regulariser is not None:
         asked["regulariser"] = _make_regulariser(wanted.regulariser)
@@ -310,10 +315,9 @@ def build_apart(
     return files, make_graph(config.graph, len(files)), asked
 
 
-def _labels(text: str) -> list[int] | list[str]:
-    """Labels as files have them: whole numbers where all are, else texts."""
-    words = [word.strip() for word in text.split(",")]
-    return [int(word) for word in words] if all(re.fullmatch(r"[-+]?\d{1,15}", word) for word in words) else words
+def is_private(run: RunSection) -> bool:
+    """Whether this is a run with a promise: a budget, a sound mechanism, and noise that no seed tells."""
+    return run.epsilon is not None and run.seed is None and run.mechanism not in ("published", "none")
 
 
 def solve_arguments(run: RunSection) -> dict[str, Any]:
@@ -364,10 +368,30 @@ def load_records(section: DataSection, agents: object = None) -> Records:
     return load_data(section.source, label=section.label, groups=groups, drop=section.drop)
 
 
-def make_problem(config: Config, agents: int | str | list[int] | None) -> Problem:
+def make_problem(config: Config, agents: int | str | list[int] | None, private: bool = False) -> Problem:
     records = load_records(config.data, agents)
+    if private and records.classes is None:
+        _check_declared(config.problem)
     chosen = config.problem.loss or loss_for(config.problem, records)
     return assemble(config.problem, chosen, records, agents, config.problem.ranges)
+
+
+def _check_declared(wanted: ProblemSection) -> None:
+    """Refuse a private run whose loss or classes the records would decide: one label could change them."""
+    chosen = wanted.loss or _loss_asked(wanted)
+    if chosen is None:
+        raise PrivacyError(
+            "neither classes nor a loss arrived for a private run on a file; needed them said without the records, "
+            "where one label could decide them. Pass --classes a,b for classes (every label there may be), or --loss "
+            "least-squares or --loss huber for numbers; in a TOML file classes or loss in [problem]. A seed (--seed "
+            "0, say) makes the run a simulation, which may look."
+        )
+    if chosen in CLASSIFY and wanted.classes is None:
+        raise PrivacyError(
+            f"loss {chosen!r} arrived without classes for a private run on a file; needed them said without the "
+            "records, where one record could add one. Pass --classes a,b (every label there may be), or classes in "
+            "[problem] of a TOML file. A seed (--seed 0, say) makes the run a simulation, which may look."
+        )
 
 
 def make_prior(config: Config, source: str, loss: str, features: int, ranges: Any) -> Problem:
@@ -377,6 +401,8 @@ def make_prior(config: Config, source: str, loss: str, features: int, ranges: An
         raise InputError(
             f"the prior {source} has {records.features} features and the data {features}; needed the same columns."
         )
+    if records.classes is not None:  # its own are as public as it is
+        config = config.model_copy(update={"problem": config.problem.model_copy(update={"classes": None})})
     return assemble(config.problem, loss, records, 1, ranges)
 
 
@@ -398,25 +424,40 @@ def _options_of(wanted: ProblemSection, chosen: str) -> dict[str, Any]:
         if value is not None and chosen != loss:
             raise InputError(f"{name}={value:g} arrived with loss {chosen!r}; it belongs to {loss!r}. Leave it out.")
         options |= {} if value is None else {name: value}
+    if wanted.classes is not None:
+        if chosen not in CLASSIFY:
+            raise InputError(
+                f"classes={short(wanted.classes)} arrived with loss {chosen!r}, which is for numbers; leave one of "
+                "them out."
+            )
+        options["classes"] = wanted.classes
     return options
 
 
 def _loss_asked(wanted: ProblemSection) -> str | None:
-    """The loss whose option was given."""
-    return next((loss for name, loss in OPTIONS_OF.items() if getattr(wanted, name) is not None), None)
+    """The loss whose option was given: classes are one, too."""
+    owner = next((loss for name, loss in OPTIONS_OF.items() if getattr(wanted, name) is not None), None)
+    return owner if owner is not None or wanted.classes is None else _loss_of(len(wanted.classes))
+
+
+def _loss_of(classes: int) -> str:
+    return "logistic" if classes <= 2 else "softmax"
 
 
 def loss_for(wanted: ProblemSection, records: Records) -> str:
-    """The loss that fits the labels where none is named: what kind of labels there are is public."""
+    """The loss that fits the classes where none is named: those asked for, those that the records bring along, else
+    those that are found in the labels, which `_check_declared` keeps from private runs."""
     import numpy as np
 
     if asked := _loss_asked(wanted):
         return asked
+    if records.classes is not None:
+        return _loss_of(len(records.classes))
     whole = records.y.dtype.kind != "f" or bool((records.y == np.round(records.y)).all())
     classes = len(np.unique(records.y)) if whole else MOST_CLASSES + 1
     if records.y.dtype.kind in "biuf" and classes > MOST_CLASSES:
         return "least-squares"
-    return "logistic" if classes <= 2 else "softmax"
+    return _loss_of(classes)
 
 
 def _make_regulariser(table: dict[str, Any]) -> Any:

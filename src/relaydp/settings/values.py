@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import AfterValidator
 
-from relaydp.errors import InputError, choose
+from relaydp.errors import InputError, choose, short
 
 if TYPE_CHECKING:
     from relaydp.problem import Problem
@@ -142,6 +142,33 @@ def as_agents(value: object) -> int | str | list[int]:
         f"agents={value!r} arrived; needed a count of 2 or more (8), sizes in row order (120,80,256), or the name of "
         "the column that says whose a record is."
     )
+
+
+def as_labels(text: str) -> list[int] | list[bool] | list[str]:
+    """Labels as files have them: whole numbers where all are, truth values where all are, else texts.
+
+    >>> as_labels("0, 1"), as_labels("no,yes"), as_labels("true,false")
+    ([0, 1], ['no', 'yes'], [True, False])
+    """
+    words = [word.strip() for word in text.split(",")]
+    if all(re.fullmatch(r"[-+]?\d{1,15}", word) for word in words):
+        return [int(word) for word in words]
+    if set(words) == {"true", "false"}:
+        return [word == "true" for word in words]
+    return words
+
+
+def as_classes(value: object) -> list[Any]:
+    """Every label there may be: 'no,yes', or a list of numbers, of truth values or of texts."""
+    labels: list[Any] = as_labels(value) if isinstance(value, str) else value if isinstance(value, list) else []
+    kinds = (_number, lambda label: isinstance(label, bool), lambda label: isinstance(label, str) and label != "")
+    alike = any(all(map(kind, labels)) for kind in kinds)
+    if len(labels) < 2 or not alike or len(set(labels)) != len(labels):
+        raise InputError(
+            f"classes={short(value)} arrived; needed every label there may be, two or more and no one twice: "
+            'such as 0,1 or no,yes; in a file [0, 1] or ["no", "yes"].'
+        )
+    return labels
 
 
 def as_ranges(value: object) -> str | tuple[Any, Any]:
