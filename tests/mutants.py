@@ -201,12 +201,12 @@ MUTANTS = [
     ),
     # training alone
     Mutant(
-        "solve_alone clips at 10c", "engine/alone.py", "clip = jnp.asarray(facts.clip)",
-        "clip = jnp.asarray(10.0 * facts.clip)", ALONE,
+        "solve_alone clips at 10c", "engine/alone.py", "clip = placed(facts.clip)",
+        "clip = placed(10.0 * facts.clip)", ALONE,
     ),
     Mutant(
-        "solve_alone's noise x 0.8", "engine/alone.py", "noise = jnp.asarray(a / L), jnp.asarray(scales)",
-        "noise = jnp.asarray(a / L), jnp.asarray(0.8 * scales)", ALONE,
+        "solve_alone's noise x 0.8", "engine/alone.py", "noise = placed(a / L), placed(scales)",
+        "noise = placed(a / L), placed(0.8 * scales)", ALONE,
     ),
 ]  # fmt: skip
 

@@ -29,6 +29,7 @@ from relaydp.problem.partition import Split
 from relaydp.problem.silos import Gram, Silos, scores
 from relaydp.prox import Regulariser
 
+LITTLE = 10**6  # numbers in all records: to read them once more takes less time than anything compiled for it
 POINTS_A_PASS = 32  # models whose objective is computed in one matrix product with the records
 SCORED = 1024  # held-out records at a time: their scores at a trace's points stay in cache
 DENSE_BYTES = 2**31  # silos whose float64 features fit in 2 GiB are expanded once instead of at every matrix product
@@ -346,9 +347,12 @@ class Problem:
 
     def objectives(self, xs: Any) -> np.ndarray:
         """F at each row of xs (points, dim)."""
+        count = len(xs)
+        if self.data.X.size <= LITTLE:  # filled up: a program for every number of points would take longer
+            xs = np.concatenate([xs, np.zeros((-count % (POINTS_A_PASS // 2), self.dim))])
         passes = self.kernels and fused.measures(self.silos, len(xs), self.data.X.size)
         silos = replace(self.silos, by_passes=True) if passes else self.working_silos
-        return np.asarray(_objectives(self.terms, silos, placed(xs, np.float64)))
+        return np.asarray(_objectives(self.terms, silos, placed(xs, np.float64)))[:count]
 
     def objective(self, x: Any) -> float:
         """F(x)."""

@@ -57,21 +57,21 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
     silos = problem.working_silos
     t = 1.0 / (float(problem.measured_facts().smoothness.mean()) or 1.0)  # every record 0: any step will do
     terms = problem.terms
-    x = _nearest(terms, placed(np.zeros(problem.dim)))
-    scale = max(1.0, float(_slope(terms, silos, x)))
+    x, slope = _start(terms, silos, placed(np.zeros(problem.dim)))
+    scale = max(1.0, float(slope))
     goal, best, steps = tolerance * scale, (np.inf, x), 0
     newton_at = NEWTON_FROM * scale
     carry = (x, x, placed(1.0))
     for _ in range(MAX_BLOCKS):
-        carry = _block(terms, silos, carry, t)
+        carry, residual = _block(terms, silos, carry, t)
         steps += BLOCK
-        now = float(_residual(terms, silos, carry[0], t))
+        now = float(residual)
         if now < best[0]:
             best = (now, carry[0])
         if now <= goal:
             break
         if now <= newton_at and problem.dim <= NEWTON_DIM:
-            polished, now = _newton(problem, carry[0], t, silos, goal)
+            polished, now = _newton(problem, carry[0], now, t, silos, goal)
             if now < best[0]:
                 best = (now, polished)
             if best[0] <= goal:
@@ -96,15 +96,13 @@ def _forward(terms: Terms, silos: Silos, x: Array, t: Array) -> Array:
 
 
 @jax.jit
-def _nearest(terms: Terms, x: Array) -> Array:
-    """Where r is finite."""
-    return terms.prox(x, 1.0)
+def _start(terms: Terms, silos: Silos, zeros: Array) -> tuple[Array, Array]:
+    """The point next to 0 where r is finite, and || grad f || there.
 
-
-@jax.jit
-def _slope(terms: Terms, silos: Silos, x: Array) -> Array:
-    """|| grad f(x) ||. Compiled like the rest: operation by operation it takes a second of small compilations."""
-    return jnp.sqrt(jnp.sum(terms.smooth_gradient(x, silos) ** 2))
+    Compiled like the rest, few programs in all: a small problem's minimiser takes less time than one of them.
+    """
+    x = terms.prox(zeros, 1.0)
+    return x, jnp.sqrt(jnp.sum(terms.smooth_gradient(x, silos) ** 2))
 
 
 @jax.jit
@@ -114,8 +112,8 @@ def _residual(terms: Terms, silos: Silos, x: Array, t: Array) -> Array:
 
 
 @jax.jit
-def _block(terms: Terms, silos: Silos, carry: Carry, t: Array) -> Carry:
-    """BLOCK accelerated steps."""
+def _block(terms: Terms, silos: Silos, carry: Carry, t: Array) -> tuple[Carry, Array]:
+    """BLOCK accelerated steps, and the residual after them."""
 
     def body(_: int, carry: Carry) -> Carry:
         x, z, momentum = carry
@@ -126,7 +124,8 @@ def _block(terms: Terms, silos: Silos, carry: Carry, t: Array) -> Carry:
         weight = jnp.where(restart, 0.0, (momentum - 1.0) / following)
         return new, new + weight * (new - x), following
 
-    return jax.lax.fori_loop(0, BLOCK, body, carry)
+    last = jax.lax.fori_loop(0, BLOCK, body, carry)
+    return last, _residual(terms, silos, last[0], t)
 
 
 @jax.jit
@@ -137,10 +136,10 @@ def _system(terms: Terms, silos: Silos, x: Array, t: Array) -> tuple[Array, Arra
     return gap, (1.0 + DAMPING) * jnp.eye(x.size, dtype=x.dtype) - jax.jacfwd(_forward, argnums=2)(terms, silos, x, t)
 
 
-def _newton(problem: Problem, x: Array, t: float, silos: Silos, goal: float) -> tuple[Array, float]:
-    """Solve x = forward(x) by semismooth Newton from a good start; gives up as soon as it does not help."""
+def _newton(problem: Problem, x: Array, now: float, t: float, silos: Silos, goal: float) -> tuple[Array, float]:
+    """Solve x = forward(x) by semismooth Newton from a good start, whose residual is `now`; gives up as soon as it does
+    not help."""
     terms = problem.terms
-    now = float(_residual(terms, silos, x, t))
     for _ in range(NEWTON_STEPS):
         gap, matrix = _system(terms, silos, x, t)
         try:
