@@ -52,6 +52,7 @@ REFUSED = test("test_objective.py::test_a_private_run_is_refused_before_a_record
 LONG = test("test_door.py::test_a_long_relay_has_the_noise_it_is_charged_for_to_its_last_chunk")
 LATTICE = test("test_door.py::test_secret_turns_have_the_scales_of_the_lattice")
 NOBODY = test("test_door.py::test_where_nobody_acts_the_answer_is_0")
+DECLARED = test("test_classes.py::test_classes_found_in_the_records_are_refused_in_a_private_run")
 ALONE = test("test_door.py::test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged")
 PURPOSES = test("test_door.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
 
@@ -208,6 +209,8 @@ MUTANTS = [
         "solve_alone's noise x 0.8", "engine/alone.py", "noise = placed(a / L), placed(scales)",
         "noise = placed(a / L), placed(0.8 * scales)", ALONE,
     ),
+    # what is public
+    Mutant("classes from the records", "problem/problem.py", "if self.found:", "if False:", DECLARED),
 ]  # fmt: skip
 
 

@@ -41,6 +41,7 @@ from relaydp.problem.problem import Terms
 from relaydp.problem.silos import Silos, record_losses
 
 LONGEST = 160  # the most activations that a private run chooses by itself
+LENGTHS = (4, 8, 16, 32, 64, LONGEST)  # runs that are simulated where a shorter one is a part of a longer
 SPARSE = (1, 2, 4, 7, 12, 20, 35, 60)  # the same where each number needs a simulation of its own
 BINS = 12  # curvatures simulated; every direction counts with the nearest one
 SIGNAL, SIGNAL_DECAY = 0.25, 1.6  # the guessed gradient: its norm over c, and its squares against curvature's share
@@ -422,16 +423,13 @@ def _respond(
     return jax.lax.map(one, candidates, batch_size=TOGETHER)
 
 
-@lru_cache(maxsize=64)
 def _responses(
     kernel: Kernel,
     candidates: Frozen,
     graph: Graph,
     walk: str,
     options: tuple[int, ...],
-    h: tuple[float, ...],
-    weights: tuple[float, ...],
-    distances: tuple[float, ...],
+    *model: tuple[float, ...],  # h, weights, distances
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """(1) without its constants, (candidates, options); and w for each number of activations, (candidates, T, agents).
 
@@ -439,36 +437,47 @@ def _responses(
     of the longer one's. A random walk with a plan for every agent ends in a tail of its own, and so do steps that
     change along the run: there each T is simulated by itself. What one draw happens to feel is averaged over agents.
     """
-    agents, longest = graph.agents, max(options)
-    drift = np.random.default_rng(0).normal(size=(agents, 1))
-    target = np.tile(1.0 + SPREAD * (drift - drift.mean()), (1, len(h)))
-    columns = Columns(np.tile(np.asarray(h), (agents, 1)), target)
-    network = network_of(graph, kernel.needs)
-
-    def run(turns: Turn) -> tuple[np.ndarray, np.ndarray]:
-        shape = turns.acts.shape + (len(h),)
-        bumped = turns._replace(scale=np.zeros(shape))
-        args = (network, candidates.value, columns, bumped, np.asarray(weights), np.asarray(distances))
-        left, felt = _respond(kernel, *args)
-        return np.asarray(left), np.asarray(felt)
-
-    drawn = _drawn(kernel, candidates.value, walk)
+    longest, drawn = max(options), _drawn(kernel, candidates.value, walk)
     if drawn or not kernel.steady:
         hops = make_turns(kernel, candidates, graph, walk, longest, "plan", 0, longest).acts.shape[1]
         left, felt = [], []
         for T in options:
-            turns = make_turns(kernel, candidates, graph, walk, T, "plan", 0, longest, hops)
-            remaining, w = run(turns)
-            left.append(remaining[:, -1])
-            each = _per_agent(w, turns, T, agents)
+            remaining, each = _simulated(kernel, candidates, graph, walk, T, longest, hops, *model)
             if drawn:
                 each = np.broadcast_to(each.mean(axis=2, keepdims=True), each.shape)
+            left.append(remaining[:, -1])
             felt.append(each)
         return np.stack(left, axis=1), felt
-    turns = make_turns(kernel, candidates, graph, walk, longest, "plan", 0, longest)
-    remaining, w = run(turns)
-    each = _per_agent(w, turns, longest, agents)
-    return remaining[:, [T - 1 for T in options]], [each[:, longest - T :] for T in options]
+    # a few lengths for all: what is compiled and simulated for one number of activations then serves its neighbours
+    per_lap = graph.agents if kernel.kind == "relay" else 1
+    length = next((some for some in LENGTHS if longest <= some <= HOPS // per_lap), longest)
+    remaining, each = _simulated(kernel, candidates, graph, walk, length, length, 0, *model)
+    return remaining[:, [T - 1 for T in options]], [each[:, length - T :] for T in options]
+
+
+@lru_cache(maxsize=64)
+def _simulated(
+    kernel: Kernel,
+    candidates: Frozen,
+    graph: Graph,
+    walk: str,
+    activations: int,
+    stretches: int,
+    hops: int,
+    h: tuple[float, ...],
+    weights: tuple[float, ...],
+    distances: tuple[float, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """`_respond` to one run: what is left after each stretch, (candidates, stretches), and (candidates, T, agents)."""
+    agents = graph.agents
+    drift = np.random.default_rng(0).normal(size=(agents, 1))
+    target = np.tile(1.0 + SPREAD * (drift - drift.mean()), (1, len(h)))
+    columns = Columns(np.tile(np.asarray(h), (agents, 1)), target)
+    turns = make_turns(kernel, candidates, graph, walk, activations, "plan", 0, stretches, hops)
+    bumped = turns._replace(scale=np.zeros(turns.acts.shape + (len(h),)))
+    args = (network_of(graph, kernel.needs), candidates.value, columns, bumped, np.array(weights), np.array(distances))
+    left, felt = map(np.asarray, _respond(kernel, *args))
+    return left, _per_agent(felt, turns, activations, agents)
 
 
 def _per_agent(felt: np.ndarray, turns: Turn, T: int, agents: int) -> np.ndarray:
