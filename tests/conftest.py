@@ -48,7 +48,7 @@ def pytest_collection_finish():
     """What is imported by now stays: looking through it for garbage, again and again, is a twentieth of the time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(20_000, 10, 10)
 
 
 @pytest.hookimpl(trylast=True)  # what `-m` and `-k` leave is sampled: else a law could be left with nothing
