@@ -372,7 +372,7 @@ def test_gaussian_and_pure_releases_can_be_charged():
 
 def test_noise_in_the_objective_is_fitted_by_simulations_alone():
     account = PrivacyAccount(100.0, 1e-5)
-    exact = {**PLEDGE, "activations": 2, "algorithm": "d-admm", "fit_intercept": False, "l2": 0.1, "agents": 2}
+    exact = {**CLASSED, "activations": 2, "algorithm": "d-admm", "fit_intercept": False, "l2": 0.1, "agents": 2}
     with pytest.raises(PrivacyError, match="random_state=.*'ic-admm'"):
         RelayLogisticRegression(**exact, account=account).fit(X, TWO)
     assert account.fits == []

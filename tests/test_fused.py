@@ -526,7 +526,7 @@ def test_gram_form_only_where_it_saves():
 def test_gram_runs_are_the_runs_on_records(monkeypatch):
     problem = gram_problem(False)
     by_gram = rd.solve(problem, rd.ring(3), activations=40)
-    assert "_gram" in problem.__dict__
+    assert "gram" in problem.__dict__
     monkeypatch.setattr("relaydp.problem.problem.PRODUCT_SPEED", 1e-9)
     by_records = rd.solve(replace(problem), rd.ring(3), activations=40)
     assert_same(by_gram.x, by_records.x, 1e-11)
