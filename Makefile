@@ -39,12 +39,13 @@ demo: $(VENV)/.ready ## train a private model over 8 agents on embedded data, ab
 	$(BIN)/relaydp demo
 
 # Laws on samples of their cases, compiled in haste (tests/conftest.py). Neighbouring tests share compiled programs, so each
-# worker takes them in order and steals from the other at the end.
+# worker takes them in order and steals from the others at the end. Some wait for a network: one worker more than cores.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 test: setup ## every law, the dear ones on some of their cases (minutes)
-	$(BIN)/python -m pytest -q -n auto --dist worksteal
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 test-times: setup ## the same, and where the time went
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -p tests.times
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -p tests.times
 
 # What `make test` cannot show, since it compiles in haste: the bits that users get, in kernels, in a network and on Ray;
 # the demo, and programs that are kept.

@@ -34,7 +34,7 @@ def here_and_there(monkeypatch, run, runs=digits.RUNS):
     return here, there
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
 @pytest.mark.parametrize("stored", ["bytes", "shifted bytes", "single"])
@@ -66,7 +66,7 @@ def test_bytes_give_a_batch_its_gradients(accelerator, loss, intercept, clip):
             np.testing.assert_allclose(row, expected, rtol=0, atol=1e-13 * size)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_no_record_moves_more_than_the_clip_wherever_the_point_is(accelerator, loss, intercept):

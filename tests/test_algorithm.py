@@ -96,7 +96,7 @@ def test_each_algorithm_has_a_case():
     assert CASES.keys() == ALGORITHMS.keys() == set(rd.algorithms())
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("loss", ["least_squares", "logistic"])
 @pytest.mark.parametrize("l1", [0.0, 0.05])
 def test_without_noise_it_reaches_the_optimum_found_by_cvxpy(case, loss, l1):
@@ -130,7 +130,7 @@ def test_without_noise_it_reaches_the_optimum_found_by_cvxpy(case, loss, l1):
     assert result.relative_error < params.tolerance
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("graph", THREE.values(), ids=THREE.keys())
 def test_one_seed_is_one_run(sound, graph):
     """To the last bit: the same compiled program twice, on one machine."""
@@ -145,7 +145,7 @@ def test_one_seed_is_one_run(sound, graph):
     assert one.simulation and not one.private and one.epsilon == np.inf and one.epsilon_planned <= budget.epsilon
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 def test_without_a_seed_no_two_runs_are_alike(sound):
     name, params = sound
     problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
@@ -168,7 +168,7 @@ def test_one_seed_is_one_run_in_pieces_and_without_compilation(sound):
     assert np.allclose(fast.x, slow.x, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("graph", THREE.values(), ids=THREE.keys())
 def test_messages_follow_edges_and_are_counted_once(case, graph):
     name, params = case
@@ -248,7 +248,7 @@ def test_relabelling_agents_relabels_the_answer(case):
     assert np.allclose(a.x, b.x, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_zero_data_leaves_only_prox_work(case):
     name, params = case
     empty = rd.Records(np.zeros((60, 5)), np.zeros(60))
@@ -261,7 +261,7 @@ def test_zero_data_leaves_only_prox_work(case):
 PRINTED = {"nids": 4800, "pg-extra": 9600, "d-admm": 9600, "rw-admm": 9600, "recal": 2400, "mr-admm": 19200}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", sorted(PRINTED.keys() & ALGORITHMS.keys()))
 def test_messages_by_the_papers_rule_are_the_papers(name):
     data = records(sizes=[10] * 8)
@@ -327,7 +327,7 @@ PENALTIES = {
 }
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("graph", ["ring", "star", "erdos-renyi"])
 @pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIES.keys())
 def test_recal_with_the_papers_steps_equals_an_independent_transcription(graph, penalty):
@@ -363,7 +363,7 @@ def least_squares_table(n, seed=0):
     return rd.least_squares(rd.Records(X, X @ draw.normal(size=10) + 0.1 * draw.normal(size=n * 200)), agents=n, l2=1.0)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_tuned_ring_walk_of_8_within_150_activations(seed):
     result = rd.solve(least_squares_table(8, seed), rd.ring(8), walk="random", activations=150, seed=seed)
@@ -398,7 +398,7 @@ SUPPORTED = {
 }
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("walk", ["random", "lazy", "nonbacktracking", "tour"])
 @pytest.mark.parametrize("make", SUPPORTED.values(), ids=SUPPORTED.keys())
 @pytest.mark.parametrize("n", [16, pytest.param(64, marks=pytest.mark.slow), pytest.param(128, marks=pytest.mark.slow)])

@@ -176,6 +176,7 @@ def test_number_types_that_differ_between_parts_are_made_one(tmp_path):
     assert_same(got, simulate(problem, records, RING, how))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("algorithm, growth", [("recal", 0.05), ("recal", 0.08), ("nids", 0.05)])
 def test_a_run_that_grows_is_stopped_where_the_simulator_stops_it(algorithm, growth, tmp_path, monkeypatch):
     for module in (apart, loop):

@@ -315,6 +315,7 @@ def test_noise_in_the_objective_is_mapped_to_normal_noise():
     assert kstest(_as_normal(0.9 * e).ravel(), "norm").pvalue < 1e-6
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("loss", ["logistic", "huber", "softmax", "custom"])
 def test_the_auditors_clipped_mean_is_the_engines(loss):
     """Two ways to one number: record by record in NumPy, and the silos' own."""

@@ -61,6 +61,7 @@ def visits(tmp_path):
 # -- Python
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
 @pytest.mark.parametrize("entrance", [solve, alone, planned], ids=["solve", "solve_alone", "plan"])
 def test_classes_found_in_the_records_are_refused_in_a_private_run(entrance, loss):

@@ -55,7 +55,7 @@ def named(path):
 # ---------------------------------------------------------------- pages
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_snippets_run(page, tmp_path):
     run_page(page, tmp_path)

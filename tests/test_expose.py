@@ -143,12 +143,14 @@ def test_images_come_out_of_bare_channels(case, which, channel):
     assert len(mse) == 6 and mse.max() < 1e-6 and ssim.min() > 0.95
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("method", ["closed-form", "pooled"])
 def test_through_u_the_published_noise_does_hide_them(case, method):
     name, problem, runs = case
     assert marks(runs["published"], problem, name, channel="u", method=method)[1].mean() < 0.5
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("method", ["closed-form", "pooled"])
 @pytest.mark.parametrize("epsilon", [12.0, 1.0])
 def test_the_sound_mechanism_keeps_them(case, epsilon, method):

@@ -268,6 +268,7 @@ def many_points(problem: rd.Problem, points: int) -> jax.Array:
     return jnp.stack([draw_x(problem, seed) * (0.1 + seed / points) for seed in range(points)])
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 def test_a_pass_for_many_points_is_each_of_theirs(loss, stored, intercept, clip):
     problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)

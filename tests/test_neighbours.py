@@ -117,7 +117,7 @@ CASES = [(loss, stored, path, False) for loss in LOSSES for stored in STORED for
 CASES += [(loss, "shifted bytes", path, True) for loss in LOSSES for path in PATHS]  # no record is short there
 
 
-@pytest.mark.sample(40)
+@pytest.mark.sample(24)
 @pytest.mark.parametrize(("loss", "stored", "path", "intercept"), CASES)
 def test_the_worst_record_moves_a_gradient_by_at_most_its_sensitivity(loss, stored, path, intercept):
     if path in ("kernel", "panels"):
@@ -210,6 +210,7 @@ ODD = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "options", [dict(record_norm=1.0), dict(ranges=(0, 255)), dict(ranges=(0, 1), record_norm=0.5)]
 )

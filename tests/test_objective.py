@@ -462,6 +462,7 @@ def test_an_intercept_costs_the_ridge_because_nothing_penalises_it():
 VARIANTS = sorted(name for name, method in ALGORITHMS.items() if "objective" in method.variants)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_published_price_of_the_same_noise_has_no_guarantee(name):
     options = {"algorithm": name, "budget": BUDGET, "activations": 3, "walk": "cyclic", "start": 0, "noise": None}

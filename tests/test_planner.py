@@ -164,7 +164,7 @@ def test_a_ratio_is_the_ratio_of_what_activations_cost():
     assert rho[1:] / rho[:-1] == pytest.approx(np.full((3, 4), 1.5))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SOUND)
 def test_a_plan_spends_the_budget_and_no_more(name):
     plan = rd.plan(FACTS, rd.ring(4), BUDGET, algorithm=name, **QUICK)
@@ -505,6 +505,7 @@ def test_the_predicted_excess_is_what_sixteen_runs_show():
     assert 0.5 < np.median(runs.excess) / plan.predicted < 2.0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "walk"), [("recal", "cyclic"), ("recal", "random"), ("nids", "random")])
 def test_the_predicted_noise_is_the_spread_of_the_final_models(name, walk):
     """Least squares with alike agents and nothing clipped, so that runs are linear in the noise, as the model says."""

@@ -166,7 +166,7 @@ def gradient(problem: rd.Problem, agent: int, x: np.ndarray, clip: float | None)
 # Losses
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @INTERCEPT
 @pytest.mark.parametrize("agent", range(len(SIZES)))
 def test_each_agents_gradient_is_the_mean_over_its_own_rows(case, intercept, agent):
@@ -222,6 +222,7 @@ def test_prox_spares_the_intercept(case, intercept):
     np.testing.assert_allclose(problem.terms.prox(jnp.asarray(x), 0.5), expected, rtol=1e-14, atol=1e-15)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("clip", [None, 0.5])
 @INTERCEPT
 def test_no_other_agents_records_reach_an_agents_gradient(case, intercept, clip):
@@ -280,6 +281,7 @@ def test_a_custom_loss_may_be_undefined_on_padding():
 # Clipping
 
 
+@pytest.mark.sample(10)
 @INTERCEPT
 @pytest.mark.parametrize("agent", range(len(SIZES)))
 def test_closed_form_clipping_is_clipping_record_by_record(case, intercept, agent):
@@ -311,6 +313,7 @@ def test_clipping_counts_the_scaling_to_public_bounds(case, intercept):
 coordinate = st.floats(-1e4, 1e4)
 
 
+@pytest.mark.sample(4)
 @INTERCEPT
 @given(
     record=st.lists(coordinate, min_size=FEATURES, max_size=FEATURES),
@@ -868,6 +871,7 @@ def test_a_custom_loss_predicts_nothing():
 # Alone
 
 
+@pytest.mark.sample(8)
 @INTERCEPT
 @pytest.mark.parametrize("agent", range(len(SIZES)))
 def test_alone_an_agent_has_its_own_records_only(case, intercept, agent):

@@ -193,6 +193,7 @@ def test_each_regulariser_has_a_case():
     assert set(prox.__all__) - {"Regulariser", "from_spec"} == CASES.keys() == FIXED.keys()
 
 
+@pytest.mark.sample(4)
 @given(data=st.data(), dim=st.integers(1, 5), t=numbers(1e-3, 10.0))
 @settings(deadline=None, max_examples=40)
 def test_prox_meets_the_subgradient_condition(case, data, dim, t):
@@ -201,6 +202,7 @@ def test_prox_meets_the_subgradient_condition(case, data, dim, t):
     assert case.gap(p, x, v - x, t) <= 1e-13 * (1 + np.abs(v).max()) * (1 + t)
 
 
+@pytest.mark.sample(4)
 @given(data=st.data(), dim=st.integers(1, 5), t=numbers(1e-3, 10.0))
 @settings(deadline=None, max_examples=25)
 def test_prox_is_firmly_nonexpansive(case, data, dim, t):
@@ -210,6 +212,7 @@ def test_prox_is_firmly_nonexpansive(case, data, dim, t):
     assert moved @ moved <= moved @ (v - w) + 1e-12
 
 
+@pytest.mark.sample(4)
 @given(data=st.data(), dim=st.integers(1, 5))
 @settings(deadline=None, max_examples=25)
 def test_value_is_the_formula(case, data, dim):
@@ -235,6 +238,7 @@ def test_prox_works_under_jit_and_vmap(fixed):
     np.testing.assert_allclose(together, [apply(regulariser, v, 0.7) for v in batch], rtol=1e-14, atol=1e-15)
 
 
+@pytest.mark.sample(4)
 def test_prox_has_a_finite_jacobian_at_zero(fixed):
     """Newton steps differentiate the prox, often at coefficients that are exactly 0."""
     _, _, regulariser = fixed

@@ -68,6 +68,7 @@ def test_an_attack_sees_two_batches_of_equal_gradient_as_one():
 # -- models
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("loss", ["least-squares", "logistic", "softmax"])
 def test_linear_models_are_those_relaydp_trains(loss):
     """The attacked model's gradient is the problem's own, at the same vector."""
@@ -120,6 +121,7 @@ def test_relaxed_labels_include_the_hard_ones():
 # -- closed forms
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize(
     ("loss", "label"),
@@ -214,6 +216,7 @@ def test_dlg_finds_a_record_that_is_no_image(intercept, labels):
     assert score.mse(found.images, record) < 1e-12 and found.labels == [-1]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("attack", [dlg, inverting, gradinversion], ids=["dlg", "inverting", "gradinversion"])
 def test_every_search_gives_a_linear_models_image_back(attack):
     """The gradient of a linear model points the same way however bright the image: the direction is not enough."""
@@ -244,6 +247,7 @@ def test_one_key_is_one_search():
 # -- labels
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("model", [LeNet(), Linear("softmax"), Linear("softmax", False)], ids=str)
 @pytest.mark.parametrize("numbers", [(6,), (0, 9), (1, 3, 4, 8)])
 def test_distinct_labels_are_restored_exactly(model, numbers):

@@ -223,7 +223,7 @@ def centred(x: np.ndarray, loss: str) -> np.ndarray:
     return x - x.mean(axis=-1, keepdims=True) if loss == "softmax" else x
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 def test_the_minimiser_is_cvxpys(solved):
     x, rival, at = solved.reference.x, solved.rival, solved.penalised
     np.testing.assert_allclose(solved.reference.value, solved.value(x), rtol=1e-13)
@@ -233,7 +233,7 @@ def test_the_minimiser_is_cvxpys(solved):
         np.testing.assert_allclose(centred(x[at:], solved.loss), centred(rival[at:], solved.loss), atol=2e-6)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 def test_the_certificate_can_be_recomputed(solved):
     x, t = solved.reference.x, 1 / solved.smoothness
     start = solved.prox(np.zeros_like(x), 1.0)
@@ -254,6 +254,7 @@ def build(loss: str, **options) -> tuple[rd.Problem, np.ndarray, np.ndarray]:
     return LOSSES[loss].make(rd.Records(X, y), SIZES, **options), X, y
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
 def test_logistic_regression_agrees_with_scikit_learn(loss, intercept):
@@ -270,6 +271,7 @@ def test_logistic_regression_agrees_with_scikit_learn(loss, intercept):
 EXACT = {"tol": 1e-12, "max_iter": 100_000}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("options", "model", "intercept"),
     [

@@ -97,7 +97,7 @@ def test_what_a_plan_charges_is_what_its_route_does(problem, walk):
 RELAYS = [name for name, algorithm in ALGORITHMS.items() if algorithm.kind == "relay" and name != "i-admm"]  # no walks
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("private", [False, True], ids=["", "private"])
 @pytest.mark.parametrize("algorithm", RELAYS)
 def test_fetching_ahead_changes_no_bit(monkeypatch, algorithm, private):

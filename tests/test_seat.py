@@ -249,7 +249,7 @@ def test_an_algorithm_that_a_party_cannot_run_by_itself_is_refused(algorithm, wh
 # -- the simulator, bit for bit: on one machine, where both are compiled by one compiler; other processors, other bits
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name, kind", CASES)
 def test_seats_are_the_simulator_bit_for_bit(name, kind):
     problem, _, graph, plan = plan_for(name, kind)
@@ -280,6 +280,7 @@ def test_rounds_take_no_key():
         Seat(plan, graph, 0, own[0], Keyed(NOISE_KEY))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", [kind for kind in PROBLEMS if "softmax" not in kind])
 def test_rounds_over_many_records_are_the_simulator_bit_for_bit(monkeypatch, kind):
     """There an agent takes a fused pass, alone as among all; how many are many is for everybody to know."""
@@ -303,6 +304,7 @@ def test_rounds_of_several_outputs_are_the_simulator_to_rounding():
     np.testing.assert_allclose(played("nids", "softmax, unequal").x, wanted.x, rtol=0.0, atol=1e-13)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ABLE)
 def test_records_are_asked_once_an_activation_and_noise_is_drawn_as_planned(name):
     _, _, _, plan = plan_for(name, MAIN)
@@ -326,6 +328,7 @@ def test_listening_needs_neither_records_nor_noise(name):
         assert seat.listen(rows, 2, 2, released, heard) == wanted
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ABLE)
 def test_of_others_a_party_has_what_they_told_it_and_no_more(name):
     seat, graph = seats_for(name, MAIN)[3], KITE  # agent 3 has one neighbour, agent 2

@@ -100,6 +100,7 @@ def agree(first, second, scale):
     return stats.chi2_contingency(table[:, table.sum(0) > 20]).pvalue
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("bits", [1, 4, 12])
 def test_it_agrees_with_opendp(bits):
     enable_features("contrib")
