@@ -1,5 +1,6 @@
 """The benchmark's machinery on its smallest cases; nothing here asserts a time."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -14,6 +15,21 @@ sys.path.insert(0, str(BENCH.parent))
 
 def bench(*arguments):
     return subprocess.run([sys.executable, BENCH, *map(str, arguments)], capture_output=True, text=True)
+
+
+@pytest.fixture
+def here(monkeypatch, capsys):
+    """The same in this process: the exit code, and what was printed. For what measures nothing."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bench.py", *map(str, arguments)])
+        try:
+            code = importlib.import_module("bench").main()
+        except SystemExit as stop:
+            code = stop.code
+        return code, capsys.readouterr().out
+
+    return call
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +53,11 @@ def test_a_case_leaves_both_files_with_the_machine_they_were_made_on(folder):
     assert "## Large networks" in text and row["figure"] in text
 
 
-def test_what_was_measured_is_not_measured_again_unless_asked(folder):
+def test_what_was_measured_is_not_measured_again_unless_asked(folder, here):
     file = folder / "cases" / "network--ring-100.json"
     before = file.read_bytes()
-    done = bench("--quick", "--only", "network/ring-100", "--out", folder)
-    assert "measured before" in done.stdout and file.read_bytes() == before
+    assert "measured before" in here("--quick", "--only", "network/ring-100", "--out", folder)[1]
+    assert file.read_bytes() == before
     held = json.loads(before)
     file.write_text(json.dumps({**held, "failed": "as if"}))
     assert "measured before" not in bench("--quick", "--only", "network/ring-100", "--out", folder).stdout
@@ -54,13 +70,13 @@ def test_a_case_that_cannot_be_measured_here_says_why(tmp_path):
         assert "gpu/cifar10: skipped: no accelerator" in (tmp_path / "bench.md").read_text()
 
 
-def test_every_algorithm_and_data_set_has_a_case():
-    listed = bench("--list").stdout.split()
+def test_every_algorithm_and_data_set_has_a_case(here):
+    listed = here("--list")[1].split()
     import relaydp as rd
 
     assert {f"algorithm/{name}-{method}" for name in ("ijcnn1", "cifar10") for method in rd.algorithms()} <= set(listed)
-    assert len(bench("--list", "--quick").stdout.split()) < len(listed)
-    assert bench("--only", "nothing/*").returncode == 2
+    assert len(here("--list", "--quick")[1].split()) < len(listed)
+    assert here("--only", "nothing/*")[0] == 2
 
 
 @pytest.mark.parametrize("loss", ["logistic", "least_squares"])

@@ -386,7 +386,7 @@ def test_what_chance_adds_to_a_few_public_records_is_taken_off():
     def gain(directions):
         return 0.5 * float((directions.curvature * directions.distance).sum())
 
-    few = [noise_only(300, seed) for seed in range(12)]
+    few = [noise_only(300, seed) for seed in range(size(12, 6))]
     real = np.mean([gain(directions_of(noise_only(6000, 100 + seed))) for seed in range(3)])
     naive, corrected = (np.mean([gain(directions_of(each, count)) for each in few]) for count in (None, 6000))
     assert naive > 10.0 * real
