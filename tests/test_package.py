@@ -96,3 +96,10 @@ def test_importing_the_package_is_cheap():
 def test_float64_is_on_whoever_is_imported_first(first):
     code = f"{first}; print(jax.numpy.ones(1).dtype)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "float64"
+
+
+def test_what_a_script_left_open_is_written_when_it_ends(tmp_path):
+    """An exit that spares itself a last look for garbage would lose it."""
+    code = "import relaydp.engine.solve\nfile = open('left.txt', 'w')\ndef use(): return file\nfile.write('hello')"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=tmp_path, check=True)
+    assert (tmp_path / "left.txt").read_text() == "hello"

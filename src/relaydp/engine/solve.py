@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import hashlib
 import math
 import time
@@ -29,9 +27,6 @@ from relaydp.result import Result, Trace, Transcript, versions
 
 TRANSCRIPT_BYTES = 2**31  # a transcript larger than 2 GiB is refused rather than swapped
 SMALL = 10**6  # values: with fewer, a minimiser takes no longer than what is compiled for it
-
-# A process that ends looks for cycles in all that JAX has traced, for half a second, before it is thrown away anyhow.
-atexit.register(gc.freeze)
 
 
 def solve(
