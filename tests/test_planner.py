@@ -10,8 +10,9 @@ from effort import size
 import relaydp as rd
 from relaydp.algorithm import ALGORITHMS, directions_of, nids, outlook
 from relaydp.algorithm.dgd import CONSTANT, DgdSteps
+from relaydp.algorithm.directions import BINS, binned, guess
 from relaydp.algorithm.lab import LARGE, Frozen, Kernel
-from relaydp.algorithm.outlook import BINS, LEAST_SHARE, SPREAD, Noise, Trial, _responses, binned, guess, look_ahead
+from relaydp.algorithm.outlook import LEAST_SHARE, SPREAD, Noise, Trial, _responses, look_ahead
 from relaydp.algorithm.steps import RecalSteps
 from relaydp.graph import route
 

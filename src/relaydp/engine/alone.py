@@ -17,8 +17,9 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.algorithm import Turn
+from relaydp.algorithm.directions import Directions, guess
 from relaydp.algorithm.lab import DEFAULT_ACTIVATIONS
-from relaydp.algorithm.outlook import LONGEST, Directions, guess
+from relaydp.algorithm.outlook import LONGEST
 from relaydp.arrays import placed
 from relaydp.engine.door import open_door
 from relaydp.engine.plan import as_prior, check_count
