@@ -47,6 +47,7 @@ BEGINNINGS = {
 }
 # LIBSVM text is sparse and Records are dense: 4 GiB of float64 is where another tool is meant.
 DENSE_LIMIT = 2**32
+LARGEST_INDEX = 2**31 - 1  # that the reader of LIBSVM text takes
 
 
 def file_kind(path: Path) -> str | None:
@@ -223,12 +224,13 @@ def _blame_line(path: Path, features: int | None) -> None:
                 f"{path.name} has {text!r} in row {number}; needed 'label index:value ...' with rising "
                 "indices. Correct that line."
             )
-        outside = [index for index in indices if index < 1 or (features is not None and index > features)]
+        outside = [index for index in indices if not 1 <= index <= (features or LARGEST_INDEX)]
         if outside:
-            most = "" if features is None else f" to {features}, the number of features that was declared"
+            most = LARGEST_INDEX if features is None else f"{features}, the number of features that was declared"
+            more = ", or declare more features" if features is not None and outside[0] > features else ""
             raise InputError(
-                f"{path.name} has index {outside[0]} in line {number}; needed indices from 1{most}. Correct that line"
-                f"{'.' if features is None or outside[0] < 1 else ', or declare more features.'}"
+                f"{path.name} has index {outside[0]} in line {number}; needed indices from 1 to {most}. Correct that "
+                f"line{more}."
             )
 
 

@@ -59,7 +59,8 @@ def as_classes(value: object) -> tuple[int | str | bool, ...]:
     small = all(not isinstance(label, int) or abs(label) < 2**53 for label in given)
     if len(kinds) != 1 or not kinds <= {int, str, bool} or not small or len(set(given)) != len(given):
         raise InputError(
-            f"classes = {short(value)} arrived; needed different labels, all whole numbers below 2^53 or all texts."
+            f"classes = {short(value)} arrived; needed different labels, all whole numbers or all texts; numbers below "
+            "2^53."
         )
     return tuple(sorted(given))
 
