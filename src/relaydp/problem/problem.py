@@ -248,10 +248,10 @@ class Problem:
         which decide the dimension, the encoding and the program."""
         if self.data.width_found:
             raise PrivacyError(
-                f"the number of features ({self.data.features}) is the largest index in the records of "
-                f"{self.data.name}, and a private run may not look there: one record could have a larger one. Pass "
-                "features=N, known without the records, where they are loaded (--features N on the command line, "
-                "features = N in [data] of a TOML file); or pass seed=, for a simulation without a promise."
+                "the number of features is the largest index found in the records, and a private run may not look "
+                "there: one record could have a larger one. Pass features=N, known without the records, where they are "
+                "loaded (--features N on the command line, features = N in [data] of a TOML file); or pass seed=, for "
+                "a simulation without a promise."
             )
         if self.found:
             raise PrivacyError(
