@@ -53,6 +53,8 @@ LONG = test("test_door.py::test_a_long_relay_has_the_noise_it_is_charged_for_to_
 LATTICE = test("test_door.py::test_secret_turns_have_the_scales_of_the_lattice")
 NOBODY = test("test_door.py::test_where_nobody_acts_the_answer_is_0")
 DECLARED = test("test_classes.py::test_classes_found_in_the_records_are_refused_in_a_private_run")
+WIDTH = test("test_width.py::test_a_width_found_in_the_records_is_refused_in_a_private_run")
+FROM_1 = test("test_data.py::test_one_index_0_moves_nobodys_columns")
 ALONE = test("test_door.py::test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged")
 PURPOSES = test("test_door.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
 
@@ -211,6 +213,8 @@ MUTANTS = [
     ),
     # what is public
     Mutant("classes from the records", "problem/problem.py", "if self.found:", "if False:", DECLARED),
+    Mutant("features from the records", "problem/problem.py", "if self.data.width_found:", "if False:", WIDTH),
+    Mutant("an index 0 moves columns", "data/formats.py", "zero_based=False", 'zero_based="auto"', FROM_1),
 ]  # fmt: skip
 
 

@@ -246,6 +246,59 @@ def test_files_of_settings(visits, tmp_path):
     assert "leave one of them out" in refused("run", file, "--loss", "huber")
 
 
+WRITTEN = ["True,False", "0.5,1.5", "12:00,13:30:15", "2020-01-01,2020-01-02 10:00", "no,yes", "1.0,2", "3e2,1"]
+
+
+@pytest.mark.parametrize("words", WRITTEN)
+def test_labels_are_matched_as_they_are_written(words, tmp_path):
+    """Also truth values, fractions, and what the reader of the file takes for times and dates."""
+    file, (first, second) = tmp_path / "visits.csv", words.split(",")
+    rows = [f"{a},{b},{c},{second if y else first}" for (a, b, c), y in zip(X, Y, strict=True)]
+    file.write_text("\n".join(["a,b,c,label", *rows]) + "\n")
+    found = call("plan", "--data", file, *RUN, *PRIVATE, "--classes", words)
+    assert found.exit_code == 0, found.output
+    made = build(read_config(None, {"data": str(file), "agents": "3", "classes": words, "epsilon": 2.0}))[0]
+    _, counts = np.unique(made.encode_labels(made.data.y), return_counts=True)
+    assert counts.tolist() == [30, 30]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_labels_that_lack_digits_are_refused(loss, tmp_path):
+    """One label with a point makes floats of all, and floats of 2^53 and more are no longer told apart."""
+    classes, file = [2**53, 2**53 + 1], tmp_path / "visits.csv"
+    labels = [str(classes[y]) for y in Y]
+    for k, text in ((0, labels[0]), (0, labels[0] + ".0"), (1, "1.5"), (1, str(2**64))):
+        rows = [f"{row[0]},{text if i == k else labels[i]}" for i, row in enumerate(X)]
+        file.write_text("\n".join(["a,label", *rows]) + "\n")
+        data = rd.load_data(file)
+        if text == labels[k]:
+            made = getattr(rd, loss)(data, agents=3, classes=classes)
+            assert np.unique(made.encode_labels(data.y), return_counts=True)[1].tolist() == [30, 30]
+            continue
+        for declared in (classes, None):
+            with pytest.raises(InputError, match=r"label 9\S* is a float of 2\^53 or more.*as texts"):
+                getattr(rd, loss)(data, agents=3, classes=declared)
+        rd.least_squares(data, agents=3)  # numbers, which need not be told apart
+
+
+@pytest.mark.parametrize(
+    ("y", "classes", "said"),
+    [
+        (Y, [0.0, 2.0**53], "class 9007199254740992.0"),
+        (Y.astype(np.uint64) + 2**53, [2**53, 2**53 + 1], "label 9007199254740992.0"),  # compared as floats
+        (Y + 2**53, [2**63, 2**63 + 1], "label 9007199254740992.0"),
+    ],
+)
+def test_classes_that_lack_digits_are_refused(y, classes, said):
+    with pytest.raises(InputError, match=f"{said} is a float of 2.53 or more"):
+        problem(y=y, classes=classes)
+
+
+def test_large_labels_of_one_type_are_told_apart():
+    made = problem(y=Y.astype(np.uint64) + 2**63, classes=[2**63, 2**63 + 1])
+    assert np.array_equal(made.encode_labels(made.data.y), 2.0 * Y - 1.0)
+
+
 def test_data_sets_of_the_catalogue_need_no_flag():
     words = [*RUN, *PRIVATE]
     assert call("plan", "--data", "breast-cancer", *words).exit_code == 0
@@ -272,7 +325,10 @@ def test_classes_that_are_none(value):
 def test_classes_as_files_have_them():
     assert as_classes("0, 1") == [0, 1] and as_classes("-1,+1") == [-1, 1]
     assert as_classes("no,yes") == ["no", "yes"] and as_classes("true,false") == [True, False]
-    assert as_classes([0.5, 2]) == [0.5, 2]
+    assert as_classes([0.5, 2]) == [0.5, 2] and as_classes("0.5, 1.5") == [0.5, 1.5] and as_classes("0,.5") == [0, 0.5]
+    assert as_classes("True,False") == as_classes("TRUE,FALSE") == [True, False]
+    assert as_classes("12:00,13:00") == ["12:00", "13:00"] and as_classes("1.2.3,4") == ["1.2.3", "4"]
+    assert as_classes(f"{2**53},{2**53 + 1}") == [2**53, 2**53 + 1]  # to the last digit
     assert parse_toml('[problem]\nclasses = ["no", "yes"]', "a.toml")["problem"]["classes"] == ["no", "yes"]
     with pytest.raises(InputError, match="a.toml, line 2"):
         parse_toml("[problem]\nclasses = [1]", "a.toml")

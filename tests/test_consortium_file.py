@@ -804,14 +804,18 @@ def test_own_records_without_names(tables, tmp_path):
     (tmp_path / "own.svm").write_text("1 1:0.5 3:1\n-1 2:0.25\n")  # no record has feature 4
     read = read_own_records(made, tmp_path / "own.svm")
     assert read.X.tolist() == [[0.5, 0, 1, 0], [0, 0.25, 0, 0]] and read.y.tolist() == [1, -1]
-    (tmp_path / "wide.svm").write_text("1 5:0.5\n")
-    with pytest.raises(InputError):
-        read_own_records(made, tmp_path / "wide.svm")
+    for name, index in (("wide.svm", 5), ("moved.svm", 0)):
+        (tmp_path / name).write_text(f"1 1:0.5\n1 {index}:0.5\n")
+        with pytest.raises(InputError, match=f"index {index} in line 2; needed indices from 1 to 4"):
+            read_own_records(made, tmp_path / name)
     np.savez(tmp_path / "own.npz", X=np.eye(4), y=np.array([1, -1, 1, -1]))
     assert read_own_records(made, tmp_path / "own.npz").X.shape == (4, 4)
     np.savez(tmp_path / "narrow.npz", X=np.eye(3), y=np.array([1, -1, 1]))
     (tmp_path / "own.csv").write_text("a,b,c,d,label\n1,2,3,4,1\n")
     assert read_own_records(made, tmp_path / "own.csv").columns == ("a", "b", "c", "d")
+    (tmp_path / "open.csv").write_text('a,b,c,d,label\n1,2,3,4,"1\n1,2,3,4,1\n')
+    with pytest.raises(InputError, match="a quote that is not closed in row 1"):
+        read_own_records(made, tmp_path / "open.csv")
     with pytest.raises(InputError, match="3 features; needed the 4"):
         read_own_records(made, tmp_path / "narrow.npz")
 

@@ -240,12 +240,14 @@ def test_round_trip(tmp_path, name, X, seed):
 @QUICK
 @given(X=numbers, seed=st.integers(0, 99))
 def test_round_trip_libsvm(tmp_path, X, seed):
-    X[0, -1] = 1.0  # the width of a sparse file is its last index in use
+    X[0, -1] = 1.0  # the width of a sparse file is its last index in use, where none is declared
     X = np.array([[float(f"{value:.16g}") for value in row] for row in X])  # the digits the writer keeps
     y = labels(X, seed)
     write_libsvm(tmp_path / "a.svm", X, y)
     data = load_data(str(tmp_path / "a.svm"))
-    assert np.array_equal(data.X, X) and np.array_equal(data.y, y)
+    assert np.array_equal(data.X, X) and np.array_equal(data.y, y) and data.width_found
+    wider = load_data(tmp_path / "a.svm", features=X.shape[1] + 2)
+    assert np.array_equal(wider.X, np.pad(X, ((0, 0), (0, 2)))) and not wider.width_found
 
 
 @pytest.mark.parametrize("pack", [gzip, bz2], ids=["gz", "bz2"])
@@ -271,7 +273,7 @@ def test_number_types_are_kept(tmp_path):
 
 def test_columns_groups_and_labels(tmp_path):
     path = tmp_path / "visits.csv"
-    path.write_text('Class,age,ward,note\nyes,41,north,"a,\nb"\nno,67.5,south,c\n', encoding="utf-8")
+    path.write_text('Class,age,ward,note\nyes,41,north,"a, ""b"""\nno,67.5,south,c\n', encoding="utf-8")
     data = read_table(path, groups="ward", drop=["note"], ranges=(0, 120))
     assert data.columns == ("age",) and data.y.tolist() == ["yes", "no"] and data.ranges == (0, 120)
     assert data.groups["ward"].tolist() == ["north", "south"]
@@ -341,6 +343,9 @@ BAD_LIBSVM = {
     "nan": ("1 1:2\n1 1:nan\n", "'feature 1' holds nan in row 2"),
     "wide": ("1 999999999:1\n-1 1:1\n", "4 GiB"),
     "nothing": ("# only a comment\n", "no records"),
+    "index 0": ("1 1:2\n-1 0:1 2:1\n", "index 0 in line 2; needed indices from 1 to .* Correct that line.$"),
+    "below 0": ("1 1:2\n-1 -3:1 2:1\n", "index -3 in line 2"),
+    "huge": (f"1 1:2\n-1 2:1 {2**70}:1\n", f"index {2**70} in line 2"),
 }
 
 
@@ -349,6 +354,137 @@ def test_bad_libsvm(tmp_path, text, said):
     (tmp_path / "a.svm").write_text(text)
     with pytest.raises(InputError, match=said):
         read_table(tmp_path / "a.svm")
+
+
+def test_one_index_0_moves_nobodys_columns(tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text("1 1:0.1 2:0.9\n" * 5 + "1 0:0.5\n")
+    for features in (None, 3):
+        with pytest.raises(InputError, match="index 0 in line 6"):
+            read_table(path, features=features)
+
+
+def test_an_index_beyond_the_declared_number(tmp_path):
+    path = tmp_path / "a.svm"
+    for index in (4, 5, 2**40):
+        path.write_text(f"1 1:0.1 3:0.9\n\n-1 2:1 {index}:1\n")
+        with pytest.raises(InputError, match=f"index {index} in line 3; needed indices from 1 to 3.*declare more"):
+            read_table(path, features=3)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_declared_number_of_features_is_checked(tmp_path, name):
+    X = np.arange(6.0).reshape(3, 2)
+    WRITERS[name](tmp_path / name, X, np.array([0, 1, 0]))
+    data = load_data(tmp_path / name, features=2)
+    assert data.features == 2 and not data.width_found and not load_data(tmp_path / name).width_found
+    with pytest.raises(InputError, match="a has 2 features; needed 3, as features= says"):
+        load_data(tmp_path / name, features=3)
+    for wrong in (0, -1, True, 2.0, "2"):
+        with pytest.raises(InputError, match="features=.* arrived; needed a whole number"):
+            load_data(tmp_path / name, features=wrong)
+
+
+def test_a_declared_number_of_features_of_the_catalogue():
+    assert load_data("fashion-small", features=196).features == 196
+    with pytest.raises(InputError, match="fashion-small has 196 features; needed 3"):
+        load_data("fashion-small", features=3)
+
+
+PLACES = {"first": '"{},{},{}', "middle": '{},"{},{}', "last": '{},{},"{}'}  # of the quote in a row
+CLOSED = {"first": '{}",{},{}', "middle": '{},{}",{}', "last": '{},{},{}"'}
+
+
+@pytest.mark.parametrize("rows", [200, 200_000], ids=["short", "long"])
+@pytest.mark.parametrize("end", [None, "next", "late", "another"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("delimiter", [",", "\t"], ids=["csv", "tsv"])
+def test_a_quote_that_is_not_closed_in_its_line_is_refused(tmp_path, place, end, rows, delimiter):
+    """Else the records up to the next quote would be part of one value."""
+    path = tmp_path / ("a.csv" if delimiter == "," else "a.tsv")
+    lines = ["ward,note,label", *(f"n,x,{i % 2}" for i in range(rows))]
+    lines[50] = PLACES[place].format("n", "x", 0)
+    if end is not None:  # closed in a later line, or taken for closed by the quotes of another value
+        lines[51 if end == "next" else rows - 20] = (
+            "n,x,1".replace("x", '"x"') if end == "another" else CLOSED[place].format("n", "x", 1)
+        )
+    path.write_text("\n".join(lines).replace(",", delimiter) + "\n")
+    for options in ({"groups": ["ward", "note"]}, {"drop": ["ward", "note"]}, {}):
+        with pytest.raises(
+            InputError, match=r"not closed in row 50 \(line 51\).*Close the quote, or write line breaks"
+        ):
+            read_table(path, **options)
+
+
+def test_quotes_elsewhere(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'\xef\xbb\xbf"a","the ""b"" of, it",label\r\n\r\n"1","2",0\r\n3,4,"1"')
+    data = read_table(path)
+    assert data.X.tolist() == [[1, 2], [3, 4]] and data.columns == ("a", 'the "b" of, it') and data.y.tolist() == [0, 1]
+    path.write_text('a,ward,label\n1,5" pipe,0\n2,"say ""no"", twice",1\n')
+    assert read_table(path, groups="ward").groups["ward"].tolist() == ['5" pipe', 'say "no", twice']
+    path.write_text('a,"ward,label\n1,n,0\n')
+    with pytest.raises(InputError, match="not closed in the header"):
+        read_table(path)
+    path.write_text('a,ward,label\n\n1,n,0\n\n2,"n"",1\n')
+    with pytest.raises(InputError, match=r"row 2 \(line 5\)"):
+        read_table(path)
+
+
+def test_group_values_are_told_apart_or_refused(tmp_path):
+    path, ids = tmp_path / "a.csv", [2**53, 2**53 + 1, 2**53 + 2]
+    lines = ["a,ward,label", *(f"0.5,{ids[i % 3]},{i % 2}" for i in range(9))]
+    path.write_text("\n".join(lines))
+    assert len(np.unique(read_table(path, groups="ward").groups["ward"])) == 3
+    lines[4] = f"0.5,{ids[0]}.0,1"
+    path.write_text("\n".join(lines))
+    for groups in (["ward"], []):  # kept apart while it is read, or named by agents= later
+        with pytest.raises(InputError, match=r"group column 'ward': value 9\S* is a float of 2\^53 or more"):
+            read_table(path, groups=groups).with_group("ward")
+    path.write_text("a,ward,label\n0.5,1.0,0\n1,2,1\n")  # one 1.0 makes no other name of 2
+    for groups in (["ward"], []):
+        assert read_table(path, groups=groups).with_group("ward").groups["ward"].tolist() == [1, 2]
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a,ward,label\n1,n\xff,0\n2,s,1\n")
+    with pytest.raises(InputError, match="'ward' holds bytes that are no UTF-8 text"):
+        read_table(path, groups="ward")
+    assert len(read_table(path, drop="ward")) == 2
+
+
+def test_times_and_dates_are_the_text_that_was_written(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,at,day,label\n1,12:00,2020-01-01,1:30\n2,13:00:05,2020-01-02 10:00,2:30\n")
+    data = read_table(path, groups=["at", "day"])
+    assert data.groups["at"].tolist() == ["12:00", "13:00:05"] and data.y.tolist() == ["1:30", "2:30"]
+    assert data.groups["day"].tolist() == ["2020-01-01", "2020-01-02 10:00"]
+    path.write_text("a,at,label\n1,12:00,0\n2,,1\n")
+    with pytest.raises(InputError, match="'at' holds nothing in row 2"):
+        read_table(path, groups="at")
+
+
+LISTS = {
+    "truth values": [[True, False], [False, True]],
+    "one number among them": [[True, False], [0, True]],
+    "whole numbers": [[1, 0], [0, 1]],
+    "bytes": [np.array([1, 0], np.uint8), np.array([0, 1], np.uint8)],
+    "fractions": [[1.0, 0.0], [0.0, 1.0]],
+}
+
+
+@pytest.mark.parametrize("X", LISTS.values(), ids=LISTS.keys())
+def test_what_has_no_type_becomes_float64(X):
+    data = Records(X, [0, 1])
+    assert data.X.dtype == np.float64 and np.array_equal(data.X, np.eye(2) if X[1][0] == 0 else 0)
+    assert Records(np.eye(2, dtype=bool), [0, 1]).X.dtype == bool  # declared
+
+
+def test_lists_that_are_no_features():
+    for X, said in (([["1", 2]], "not numbers"), ([[1, None]], "not numbers"), ([[1, 2], [3]], "equal length")):
+        with pytest.raises(InputError, match=said):
+            Records(X, np.zeros(len(X)))
 
 
 NAMES = ["a.csv", "a.csv.gz", "a.tsv", "a.parquet", "a.svm", "a.svm.bz2", "a.bz2", "a.npz"]

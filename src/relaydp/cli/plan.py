@@ -32,7 +32,9 @@ def plan(
     sizes: Annotated[
         str | None, flag(DATA, "Records of each agent, to plan without any data: 8x1500, or 900,1200.", "SIZES")
     ] = None,
-    features: Annotated[int | None, flag(DATA, "Number of features, with --sizes.")] = None,
+    features: Annotated[
+        int | None, flag(DATA, "How many features a record has: with --sizes, or of a LIBSVM file.", "N")
+    ] = None,
     data: Annotated[
         str | None,
         flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH", complete=among(choices.DATA_SETS)),
@@ -134,8 +136,6 @@ def plan(
         settings = read_config(config, given)
         _check_plannable(settings.run)
         if sizes is None:
-            if features is not None:
-                raise InputError("--features describes data that is not there; add --sizes, or leave it.")
             problem, network, asked = build(settings)
         else:
             replaced = ("data", "agents", *(() if settings.run.prior else COLUMNS))  # a prior has columns too
@@ -143,9 +143,9 @@ def plan(
                 raise InputError(
                     f"--{clash[0]} arrived with --sizes, which plans without any data; leave one of them out."
                 )
-            if features is None:
+            if settings.data.features is None:
                 raise InputError("--sizes arrived without --features; needed how many features a record has.")
-            problem, network, asked = build_unseen(settings, as_sizes(sizes), features)
+            problem, network, asked = build_unseen(settings, as_sizes(sizes), settings.data.features)
         asked.pop("mechanism", None)
 
         from relaydp.engine import plan as draw_up

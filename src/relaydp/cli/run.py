@@ -53,6 +53,12 @@ def run(
     label: Annotated[str | None, flag(DATA, "A file's label column.", "COLUMN")] = None,
     groups: Annotated[list[str] | None, flag(DATA, "A column that is no feature; repeatable.", "COLUMN")] = None,
     drop: Annotated[list[str] | None, flag(DATA, "A column to leave out; repeatable.", "COLUMN")] = None,
+    features: Annotated[
+        int | None,
+        flag(
+            DATA, "How many features a record has; a private run on a LIBSVM file, which does not say, needs it.", "N"
+        ),
+    ] = None,
     loss: Annotated[
         str | None,
         flag(
@@ -205,9 +211,13 @@ def run(
         ),
     ] = None,
     columns: Annotated[
-        str | None, flag(CLUSTER, "Features of --data 'PATTERN', one file an agent, in order.", "NAME,NAME,...")
+        str | None,
+        flag(
+            CLUSTER,
+            "Features of --data 'PATTERN', one file an agent, in order; --features for files without names.",
+            "NAME,NAME,...",
+        ),
     ] = None,
-    features: Annotated[int | None, flag(CLUSTER, "Their number, for files without names.", "N")] = None,
     checkpoint: Annotated[
         Path | None, flag(CLUSTER, "Keep where such a run stands in this folder, and go on from it.", "FOLDER")
     ] = None,
@@ -244,7 +254,7 @@ def run(
     given = {name: ctx.params[name] for name in FLAGS if ctx.params[name] not in (None, [], ())}
     settings = read_config(config, given)
     choose("--on", on, PLACES)
-    public = {"--columns": columns, "--features": features, "--checkpoint": checkpoint}
+    public = {"--columns": columns, "--checkpoint": checkpoint}
     apart = on == "ray" and any(sign in settings.data.source for sign in "*?[")
     for name, value in ({} if apart else public).items():
         if value is not None:
@@ -262,7 +272,7 @@ def run(
             from relaydp.cluster.apart import solve_apart
             from relaydp.settings.config import build_apart
 
-            parts, network, asked = build_apart(settings, columns, features)
+            parts, network, asked = build_apart(settings, columns)
             report("starting the agents")
             hops = report.hops(f"{asked['algorithm']} on {network.name}")
             with redirect_stdout(sys.stderr):  # where Ray tells of agents that it starts again: stdout is the result's

@@ -267,8 +267,7 @@ def _read_object(part: Part, fetch: Callable[[Any], Any]) -> Records:
         return value
     if not (isinstance(value, tuple | list) and len(value) == 2):
         raise InputError(f"the object holds a {type(value).__name__}; needed (X, y).")
-    X, y = (np.asarray(each) for each in value)
-    return Records(X, y, name=part.name)
+    return Records(*value, name=part.name)
 
 
 def fingerprint(records: Records, key: str) -> str:

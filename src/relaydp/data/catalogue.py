@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from relaydp.data import fetch, loaders
-from relaydp.data.formats import KINDS, file_kind, nearest_file, read_table
+from relaydp.data.formats import KINDS, check_width, file_kind, nearest_file, read_table
 from relaydp.data.records import Records
 from relaydp.errors import InputError, choose
 
@@ -187,19 +187,21 @@ def load_data(
     label: str | None = None,
     groups: str | Iterable[str] = (),
     drop: str | Iterable[str] = (),
+    features: int | None = None,
 ) -> Records:
     """Load a data set by its catalogue name, or a file of your own by its path.
 
-    `label`, `groups` and `drop` name columns of a file; see `read_table`. A name of the catalogue wins over
-    a file that happens to be called the same: write ./digits for the file.
+    `label`, `groups` and `drop` name columns of a file, and `features` is how many it has, which private runs on LIBSVM
+    files need; see `read_table`. A name of the catalogue wins over a file that happens to be called the same: write
+    ./digits for the file.
 
     >>> load_data("fashion-small")
     Records('fashion-small', records=12000, features=196, uint8, test=2000)
     """
     groups, drop = ((names,) if isinstance(names, str) else tuple(names) for names in (groups, drop))
     if not _is_name(source):
-        records = read_table(Path(source), label=label, groups=groups, drop=drop)
-        columns = {"label": label, "groups": list(groups), "drop": list(drop)}
+        records = read_table(Path(source), label=label, groups=groups, drop=drop, features=features)
+        columns = {"label": label, "groups": list(groups), "drop": list(drop), "features": features}
         return replace(records, source={"source": str(Path(source).absolute()), **columns})
     entry = _entry(source)
     if label is not None or groups or drop:
@@ -209,7 +211,9 @@ def load_data(
     X, y, X_test, y_test = entry.loader()
     about: dict[str, Any] = {"ranges": entry.ranges, "columns": entry.columns, "classes": entry.labels}
     test = Records(X_test, y_test, name=f"{entry.name} (test)", **about)
-    return Records(X, y, test=test, name=entry.name, source={"source": entry.name}, **about)
+    records = Records(X, y, test=test, name=entry.name, source={"source": entry.name}, **about)
+    check_width(records, features)
+    return records
 
 
 def describe(name: str) -> dict[str, Any]:

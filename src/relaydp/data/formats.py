@@ -2,8 +2,8 @@
 
     .csv .tsv (also .gz, .bz2)                 a header row, then one record a row
     .parquet                                   one record a row
-    .libsvm .svm .svmlight (also .gz, .bz2)    "label index:value ..." a line; a bare .bz2 is read so too,
-                                               because the LIBSVM collection names its files that way
+    .libsvm .svm .svmlight (also .gz, .bz2)    "label index:value ..." a line, indices from 1; a bare .bz2 is read so
+                                               too, because the LIBSVM collection names its files that way
     .npz                                       arrays X and y, and X_test and y_test if there is a test part
 
 Whatever goes wrong inside a parser comes out as one InputError: rows are counted from 1, without the header.
@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from relaydp.data.records import Records
-from relaydp.data.tables import PACKED, gap, read_delimited, read_parquet, to_records, unpacked, whole_labels
+from relaydp.data.records import Records, whole_labels
+from relaydp.data.tables import PACKED, gap, read_delimited, read_parquet, to_records, unpacked
 from relaydp.errors import InputError, RelayError
 
 KINDS = {
@@ -47,6 +47,7 @@ BEGINNINGS = {
 }
 # LIBSVM text is sparse and Records are dense: 4 GiB of float64 is where another tool is meant.
 DENSE_LIMIT = 2**32
+LARGEST_INDEX = 2**31 - 1  # that the reader of LIBSVM text takes
 
 
 def file_kind(path: Path) -> str | None:
@@ -71,13 +72,16 @@ def read_table(
     groups: str | Iterable[str] = (),
     drop: str | Iterable[str] = (),
     ranges: Any = None,
+    features: int | None = None,
 ) -> Records:
     """Read records from a file of your own.
 
-        label    the label's column; left out, the one column called label, target, y or class, else the last
-        groups   columns kept as Records.groups, such as "hospital": no features, but agents can split by them
-        drop     columns left out
-        ranges   public (low, high) of the features, scalars or one a feature; never taken from the file
+        label     the label's column; left out, the one column called label, target, y or class, else the last
+        groups    columns kept as Records.groups, such as "hospital": no features, but agents can split by them
+        drop      columns left out
+        ranges    public (low, high) of the features, scalars or one a feature; never taken from the file
+        features  PUBLIC number of features, checked against the file. A LIBSVM file does not say how many there are:
+                  left out, it is the largest index in any record, and private runs refuse that
 
     Every other column is a feature and must be numeric, without gaps. Number types stay as in a file that declares them
     (Parquet, NPZ).
@@ -110,18 +114,32 @@ def read_table(
             f"label=, groups= or drop= arrived for {path.name}, but {kind} files have no named columns. "
             "Leave them out, or convert the file to CSV or Parquet."
         )
+    if features is not None and (not isinstance(features, int | np.integer) or features is True or features < 1):
+        raise InputError(f"features={features!r} arrived; needed a whole number, 1 or more.")
     with _reading(path, kind):
         if path.stat().st_size == 0:
             raise InputError(f"{path.name} is empty (0 bytes); needed a {kind} file with records. Check its source.")
         if kind == "LIBSVM":
-            X, y = read_libsvm(path)
-            return Records(X, y, ranges=ranges, name=path.stem)
+            X, y = read_libsvm(path, features)
+            return Records(X, y, ranges=ranges, name=path.stem, width_found=features is None)
         if kind == "NPZ":
-            return _read_npz(path, ranges)
-        if kind in ("CSV", "TSV"):
-            _check_text(path, kind)
-        table = read_parquet(path) if kind == "Parquet" else read_delimited(path, "\t" if kind == "TSV" else ",")
-        return to_records(table, path, label, groups, drop, ranges)
+            records = _read_npz(path, ranges)
+        else:
+            if kind != "Parquet":
+                _check_text(path, kind)
+            table = read_parquet(path) if kind == "Parquet" else read_delimited(path, "\t" if kind == "TSV" else ",")
+            records = to_records(table, path, label, groups, drop, ranges)
+    check_width(records, features)
+    return records
+
+
+def check_width(records: Records, features: int | None) -> None:
+    """Refuse records of another number of features than was declared."""
+    if features not in (None, records.features):
+        raise InputError(
+            f"{records.name} has {records.features} features; needed {features}, as features= says. Leave it out, or "
+            "take the records that were meant."
+        )
 
 
 def nearest_file(path: Path, alike: float = 0.75) -> str:
@@ -162,14 +180,15 @@ def _names(names: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def read_libsvm(path: Path, features: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Dense (X, y) of a LIBSVM text file, compressed or not."""
+    """Dense (X, y) of a LIBSVM text file, compressed or not. Without `features` the largest index is their number."""
     from sklearn.datasets import load_svmlight_file
 
     with _reading(path, "LIBSVM"):
         try:
-            sparse, y = load_svmlight_file(str(path), n_features=features)[:2]
-        except ValueError:
-            _blame_line(path)
+            # Not zero_based="auto", by which one record with an index 0 moves the columns of all others.
+            sparse, y = load_svmlight_file(str(path), n_features=features, zero_based=False)[:2]  # type: ignore[arg-type]
+        except (ValueError, OverflowError):
+            _blame_line(path, features)
             raise
         records, width = sparse.shape
         if records == 0 or width == 0:
@@ -186,10 +205,11 @@ def read_libsvm(path: Path, features: int | None = None) -> tuple[np.ndarray, np
     return X, whole_labels(np.asarray(y))
 
 
-def _blame_line(path: Path) -> None:
+def _blame_line(path: Path, features: int | None) -> None:
     """The parser says what it could not read but not where; find the line."""
     for number, line in enumerate(unpacked(path).splitlines(), start=1):
         words = line.split(b"#")[0].split()
+        indices: list[int] = []
         try:
             for word in words[:1] + [part for pair in words[1:] for part in pair.split(b":", 1)[-1:]]:
                 float(word)
@@ -203,6 +223,14 @@ def _blame_line(path: Path) -> None:
             raise InputError(
                 f"{path.name} has {text!r} in row {number}; needed 'label index:value ...' with rising "
                 "indices. Correct that line."
+            )
+        outside = [index for index in indices if not 1 <= index <= (features or LARGEST_INDEX)]
+        if outside:
+            most = LARGEST_INDEX if features is None else f"{features}, the number of features that was declared"
+            more = ", or declare more features" if features is not None and outside[0] > features else ""
+            raise InputError(
+                f"{path.name} has index {outside[0]} in line {number}; needed indices from 1 to {most}. Correct that "
+                f"line{more}."
             )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from relaydp.errors import InputError
 
 LARGEST = 1e60  # of a feature or a label: its square, and products of that, are still numbers
+EXACT = 2.0**53  # below it a float64 has every digit of a whole number; from it on, neighbours become one
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
@@ -20,6 +21,34 @@ def _frozen(array: np.ndarray) -> np.ndarray:
     copy = np.array(array, order="C")
     copy.flags.writeable = False
     return copy
+
+
+def whole_labels(y: np.ndarray) -> np.ndarray:
+    """Labels such as 1.0 and -1.0 as integers; anything else as it is."""
+    if y.dtype.kind == "f" and np.all(np.abs(y) < EXACT) and np.all(y == np.rint(y)):
+        return y.astype(np.int64)
+    return y
+
+
+def check_exact(what: str, values: np.ndarray) -> None:
+    """Refuse floats too large to tell neighbours apart: one value with a point can make floats of a whole column."""
+    large = values[np.abs(values) >= EXACT] if values.dtype.kind == "f" else values[:0]
+    if large.size:
+        raise InputError(
+            f"{what} {large.tolist()[0]!r} is a float of 2^53 or more, which lacks digits that tell it from others; "
+            "needed whole numbers without a point, or texts. Write all of them as texts, such as id-1."
+        )
+
+
+def _as_features(X: Any) -> np.ndarray:
+    """The features as an array. A type that nobody declared is float64: by NumPy's own rules one record's type would
+    decide how all are stored."""
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise InputError(f"X cannot be made an array ({error}); needed rows of equal length.") from None
+    declared = hasattr(X, "dtype") or array.dtype.kind not in "buif"  # what is no number is refused as it came
+    return array if declared else array.astype(np.float64)
 
 
 def _check_features(X: np.ndarray) -> None:
@@ -59,7 +88,7 @@ class Records:
     """Features X (records, features) and labels y (records,), taken as they are and never changed.
 
     No scaling and no intercept is added. X keeps its dtype, which is public: uint8 pixels stay uint8 until a gradient
-    needs them, and float64 stays float64 even where bytes would do.
+    needs them, and float64 stays float64 even where bytes would do. Lists, which have none, become float64.
 
         ranges   (low, high), scalars or one a feature: PUBLIC bounds, known without looking at the records
                  (pixels: (0, 255)). A problem scales features from them to [0, 1].
@@ -84,15 +113,17 @@ class Records:
     name: str = "records"
     source: Mapping[str, Any] | None = None  # how load_data found it; None for arrays made in memory
     classes: tuple[Any, ...] | None = None
+    width_found: bool = False  # the number of features was found in the records, not declared
 
     def __post_init__(self) -> None:
-        X, y = np.asarray(self.X), np.asarray(self.y)
+        X, y = _as_features(self.X), np.asarray(self.y)
         _check_features(X)
         _check_labels(y, X.shape[0])
         groups = {name: np.asarray(column) for name, column in self.groups.items()}
         for name, column in groups.items():
             if column.shape != y.shape:
                 raise InputError(f"group column {name!r} has shape {column.shape}; needed {y.shape}, as y has.")
+            check_exact(f"group column {name!r}: value", column)
         columns = tuple(self.columns) if self.columns is not None else None
         if columns is not None and len(columns) != X.shape[1]:
             raise InputError(f"{len(columns)} column names arrived for {X.shape[1]} features; pass one a feature.")
@@ -124,7 +155,7 @@ class Records:
             self,
             X=np.delete(self.X, at, axis=1),
             ranges=ranges,
-            groups={**self.groups, name: self.X[:, at]},
+            groups={**self.groups, name: whole_labels(self.X[:, at])},
             columns=self.columns[:at] + self.columns[at + 1 :],
             test=self.test.with_group(name) if self.test is not None else None,
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from relaydp.data.records import Records
+from relaydp.data.records import Records, whole_labels
 from relaydp.errors import InputError, choose
 
 if TYPE_CHECKING:
@@ -31,14 +31,22 @@ def read_delimited(path: Path, delimiter: str) -> pa.Table:
     from pyarrow import csv
 
     text = unpacked(path)
+    _check_quotes(text, path, delimiter)
     # One block and one thread: a column's type is then settled from all its rows, and errors name the row.
     block = min(max(len(text), 1), 2**31 - 1)
-    try:
-        table = csv.read_csv(
+
+    def read(types: dict[str, pa.DataType]) -> pa.Table:
+        return csv.read_csv(
             pa.BufferReader(text),
             read_options=csv.ReadOptions(use_threads=False, block_size=block),
-            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            parse_options=csv.ParseOptions(delimiter=delimiter),
+            convert_options=csv.ConvertOptions(column_types=types),
         )
+
+    try:
+        table = read({})
+        times = {part.name: pa.string() for part in table.schema if pa.types.is_temporal(part.type)}
+        table = read(times) if times else table  # dates and times as they were written: "12:00" is not "12:00:00"
     except pa.ArrowInvalid as error:
         ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
         if ragged is None:
@@ -55,6 +63,25 @@ def read_delimited(path: Path, delimiter: str) -> pa.Table:
             "Add a header row above the first record."
         )
     return table
+
+
+def _check_quotes(text: bytes, path: Path, delimiter: str) -> None:
+    """Refuse a quote that is not closed in its line: all records up to the next quote would become part of its value,
+    and the parser would not say so."""
+    if b'"' not in text:
+        return
+    value = b'(?:"(?:[^"]|"")*+"[^D]*+|(?!")[^D]*+)'  # quotes count at the start of a value, as for the parser
+    closed = re.compile(b"VALUE(?:DVALUE)*+".replace(b"VALUE", value).replace(b"D", delimiter.encode()))
+    row = -1  # the header's is 0; empty lines are no rows
+    for number, line in enumerate(text.removeprefix(b"\xef\xbb\xbf").splitlines(), start=1):
+        row += bool(line)
+        if b'"' in line and closed.fullmatch(line) is None:
+            where = f"row {row} (line {number})" if row else "the header"
+            shown = line[:60].decode("utf-8", "backslashreplace")
+            raise InputError(
+                f"{path.name} has a quote that is not closed in {where}: {shown!r}; needed values that end in the line "
+                "they start in. Close the quote, or write line breaks within values as something else, such as a space."
+            )
 
 
 def _check_separator(names: list[str], path: Path, delimiter: str) -> None:
@@ -113,7 +140,7 @@ def to_records(
     for place, column in enumerate(columns):
         X[:, place] = column
     y = whole_labels(_values(table.column(label), label))
-    kept = {name: _values(table.column(name), name) for name in groups}
+    kept = {name: whole_labels(_values(table.column(name), name)) for name in groups}
     return Records(X, y, ranges=ranges, groups=kept, columns=tuple(features), name=path.stem)
 
 
@@ -135,6 +162,11 @@ def _values(column: pa.ChunkedArray, name: str) -> np.ndarray:
 
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        raise InputError(
+            f"column {name!r} holds bytes that are no UTF-8 text; needed numbers or text. Save the file as UTF-8, or "
+            f"pass drop={name!r}."
+        )
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     if column.null_count:
@@ -179,10 +211,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def whole_labels(y: np.ndarray) -> np.ndarray:
-    """Labels such as 1.0 and -1.0 as integers; anything else as it is."""
-    if y.dtype.kind == "f" and np.all(np.abs(y) < 2**53) and np.all(y == np.rint(y)):
-        return y.astype(np.int64)
-    return y

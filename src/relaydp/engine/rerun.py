@@ -85,7 +85,7 @@ def find_records(
         raise InputError(f"where the records ({spec['data']}) are is said in keep/, which is not here; {cure}.")
     if data is None and not known:
         raise InputError(f"the records ({spec['data']}) were made in memory and are in no file; {cure}.")
-    columns = {name: known[name] for name in ("label", "groups", "drop") if name in known}
+    columns = {name: known[name] for name in ("label", "groups", "drop", "features") if name in known}
     return load_data(known["source"] if data is None else data, **columns)
 
 

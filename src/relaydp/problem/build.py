@@ -28,6 +28,7 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.data import Records, load_data
+from relaydp.data.records import check_exact
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.problem.bounds import FITTED, Facts, as_ranges, check_bound, fit_ranges
 from relaydp.problem.loss import LEAST_SQUARES, LOGISTIC, CustomLoss, LinearLoss, Loss, huber_loss, softmax_loss
@@ -68,6 +69,7 @@ def _classes(y: np.ndarray, loss: str, wanted: int | None, declared: Sequence[An
     """The classes in sorted order: as declared, or as found in the labels."""
     if declared is not None:
         return _given_classes(y, loss, wanted, declared)
+    check_exact("label", y)
     found = np.unique(y)
     if len(found) < 2:
         raise InputError(
@@ -93,7 +95,11 @@ def _given_classes(y: np.ndarray, loss: str, wanted: int | None, given: Sequence
             f"classes={given!r} arrived; the {loss} loss needs {'two' if wanted else 'two or more'} different labels, "
             "all numbers or all texts."
         )
-    odd = y if (classes.dtype.kind in "buif") != (y.dtype.kind in "buif") else y[~np.isin(y, classes)]
+    countable = [values.dtype.kind in "buif" for values in (classes, y)]
+    if all(countable) and np.result_type(classes, y).kind == "f":  # as which they are compared; so are int64 and uint64
+        for what, values in (("label", y), ("class", classes)):
+            check_exact(what, values.astype(np.float64))
+    odd = y if countable[0] != countable[1] else y[~np.isin(y, classes)]
     if odd.size:
         raise InputError(
             f"label {odd.tolist()[0]!r} is none of the classes {classes.tolist()}; needed every label to be one. List "

@@ -244,7 +244,15 @@ class Problem:
     # -- what a private run may know
 
     def check_declared(self) -> None:
-        """Refuse classes that were found in the records: they decide the dimension, the encoding and the program."""
+        """Refuse what was found in the records, where one of them could change it: classes and the number of features,
+        which decide the dimension, the encoding and the program."""
+        if self.data.width_found:
+            raise PrivacyError(
+                "the number of features is the largest index found in the records, and a private run may not look "
+                "there: one record could have a larger one. Pass features=N, known without the records, where they are "
+                "loaded (--features N on the command line, features = N in [data] of a TOML file); or pass seed=, for "
+                "a simulation without a promise."
+            )
         if self.found:
             raise PrivacyError(
                 "the classes were found in the records, and a private run may not look there: one record could add "

@@ -58,7 +58,10 @@ def as_classes(value: object) -> tuple[int | str | bool, ...]:
     kinds = {type(label) for label in given}
     small = all(not isinstance(label, int) or abs(label) < 2**53 for label in given)
     if len(kinds) != 1 or not kinds <= {int, str, bool} or not small or len(set(given)) != len(given):
-        raise InputError(f"classes = {short(value)} arrived; needed different labels, all whole numbers or all texts.")
+        raise InputError(
+            f"classes = {short(value)} arrived; needed different labels, all whole numbers or all texts; numbers below "
+            "2^53."
+        )
     return tuple(sorted(given))
 
 

@@ -69,6 +69,7 @@ class DataSection(Section):
     label: str | None = None
     groups: Annotated[list[str], BeforeValidator(as_names)] = []
     drop: Annotated[list[str], BeforeValidator(as_names)] = []
+    features: Annotated[int, Field(ge=1, lt=2**31)] | None = None  # PUBLIC: their number, which LIBSVM files do not say
 
 
 class ProblemSection(Section):
@@ -128,7 +129,7 @@ SECTIONS: dict[str, type[Section]] = {
 FLAGS = {
     "data": ("data", "source"),
     "graph": ("graph", "kind"),
-    **{name: ("data", name) for name in ("label", "groups", "drop")},
+    **{name: ("data", name) for name in ("label", "groups", "drop", "features")},
     **{name: ("problem", name) for name in ("loss", "agents", "l1", "l2", "intercept", "record_norm", "ranges")},
     **{name: ("problem", name) for name in ("classes", "clip", "label_bound", "threshold")},
     **{name: ("run", name) for name in RunSection.model_fields},
@@ -288,7 +289,7 @@ def build_unseen(config: Config, sizes: list[int], features: int) -> tuple[Facts
     return facts, make_graph(config.graph, len(sizes)), asked
 
 
-def build_apart(config: Config, columns: str | None, features: int | None) -> tuple[list[str], Graph, dict[str, Any]]:
+def build_apart(config: Config, columns: str | None) -> tuple[list[str], Graph, dict[str, Any]]:
     """What a Config means where the data is a pattern, one file an agent: files, graph, arguments of solve_apart."""
     import glob
 
@@ -305,12 +306,12 @@ def build_apart(config: Config, columns: str | None, features: int | None) -> tu
         raise InputError("variant arrived for agents apart, which have the sound mechanism or none; leave it out.")
     loss = wanted.loss or _loss_asked(wanted) or "logistic"
     asked |= {name: getattr(wanted, name) for name in ("l1", "l2", "intercept", "record_norm", "ranges", "clip")}
-    asked |= _options_of(wanted, loss) | {"loss": loss, "features": features}
+    asked |= _options_of(wanted, loss) | {"loss": loss, "features": config.data.features}
     asked |= {"label": config.data.label, "columns": None if columns is None else columns.split(",")}
     if wanted.regulariser is not None:
         asked["regulariser"] = _make_regulariser(wanted.regulariser)
     if config.run.prior is not None:
-        width = len(asked["columns"] or ()) or features or 0
+        width = len(asked["columns"] or ()) or config.data.features or 0
         asked["prior"] = make_prior(config, config.run.prior, loss, width, wanted.ranges)
     return files, make_graph(config.graph, len(files)), asked
 
@@ -365,7 +366,7 @@ def load_records(section: DataSection, agents: object = None) -> Records:
     if isinstance(agents, str) and agents not in groups:
         if file_kind(Path(section.source)) in ("CSV", "TSV", "Parquet"):
             groups.append(agents)
-    return load_data(section.source, label=section.label, groups=groups, drop=section.drop)
+    return load_data(section.source, label=section.label, groups=groups, drop=section.drop, features=section.features)
 
 
 def make_problem(config: Config, agents: int | str | list[int] | None, private: bool = False) -> Problem:
@@ -396,7 +397,10 @@ def _check_declared(wanted: ProblemSection) -> None:
 
 def make_prior(config: Config, source: str, loss: str, features: int, ranges: Any) -> Problem:
     """The same problem over public records, which nobody splits; scaled by the private ones' bounds."""
-    records = load_records(config.data.model_copy(update={"source": source}), config.problem.agents)
+    from relaydp.data.formats import file_kind
+
+    width = {"features": (features or None) if file_kind(Path(source)) == "LIBSVM" else None}  # others say theirs
+    records = load_records(config.data.model_copy(update={"source": source} | width), config.problem.agents)
     if records.features != features:
         raise InputError(
             f"the prior {source} has {records.features} features and the data {features}; needed the same columns."

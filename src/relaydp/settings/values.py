@@ -144,17 +144,19 @@ def as_agents(value: object) -> int | str | list[int]:
     )
 
 
-def as_labels(text: str) -> list[int] | list[bool] | list[str]:
-    """Labels as files have them: whole numbers where all are, truth values where all are, else texts.
+def as_labels(text: str) -> list[int] | list[float] | list[bool] | list[str]:
+    """Labels as files have them: numbers where all are, truth values where all are, else texts.
 
-    >>> as_labels("0, 1"), as_labels("no,yes"), as_labels("true,false")
-    ([0, 1], ['no', 'yes'], [True, False])
+    >>> as_labels("0, 1"), as_labels("no,yes"), as_labels("True,False"), as_labels("0.5,1")
+    ([0, 1], ['no', 'yes'], [True, False], [0.5, 1.0])
     """
     words = [word.strip() for word in text.split(",")]
-    if all(re.fullmatch(r"[-+]?\d{1,15}", word) for word in words):
+    if all(re.fullmatch(r"[-+]?\d{1,18}", word) for word in words):
         return [int(word) for word in words]
-    if set(words) == {"true", "false"}:
-        return [word == "true" for word in words]
+    if all(re.fullmatch(r"[-+]?(\d{1,15}\.?\d*|\.\d+)([eE][-+]?\d{1,3})?", word) for word in words):
+        return [float(word) for word in words]
+    if {word.lower() for word in words} == {"true", "false"}:
+        return [word.lower() == "true" for word in words]
     return words
 
 
