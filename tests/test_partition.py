@@ -79,6 +79,7 @@ KNOWN = {
 @pytest.mark.parametrize("agents", MAY_LOOK.values(), ids=list(MAY_LOOK))
 def test_a_split_that_may_look_at_the_records_is_refused_in_a_private_run(entrance, agents):
     made = problem(agents)
+    assert made.dealt and not isinstance(made.spec["agents"], int)
     with pytest.raises(PrivacyError, match=r"agents=COUNT, a list of sizes .*, or the name of a group column.*seed="):
         entrance(made)
     entrance(made, seed=0)  # a simulation promises nothing
@@ -219,6 +220,15 @@ def test_nobody_changes_ranges_or_classes_afterwards(whose):
     for part in kept:
         with pytest.raises(ValueError, match="read-only"):
             part[:] = 1
+
+
+def test_ranges_in_lists_are_copied_too():
+    ends = [[0.0] * 3, [1.0] * 3]
+    data = rd.Records(X, Y, ranges=ends)
+    ends[1][0] = 9.0
+    assert data.ranges == ((0.0,) * 3, (1.0,) * 3)
+    for number in (0, np.float64(0.0)):
+        assert rd.Records(X, Y, ranges=[number, 255]).ranges == (0, 255)
 
 
 def test_fitted_ranges_are_read_only_too():

@@ -77,9 +77,13 @@ def _kept_classes(given: Any) -> tuple[Any, ...]:
 
 def _kept_ranges(given: Any) -> Any:
     """Ranges that no caller can change afterwards; whether they are any is for the problem to say."""
-    if isinstance(given, str) or not np.iterable(given):
-        return given
-    return tuple(frozen(np.asarray(bound)) if np.ndim(bound) else bound for bound in given)
+
+    def kept(bound: Any) -> Any:
+        if isinstance(bound, list | tuple):
+            return tuple(bound)
+        return frozen(np.asarray(bound)) if np.ndim(bound) or isinstance(bound, np.ndarray) else bound
+
+    return given if isinstance(given, str) or not np.iterable(given) else tuple(kept(bound) for bound in given)
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ def plan(
     The arguments are those of `solve`; with a `seed` it is a simulation's plan, whose classes, split and prior may come
     from the records. The prediction rests on a guess of the problem's curvature and signal; `prior`, a problem over
     public records, replaces the guess, and the best plans are tried on it before one is chosen. The promise does not
-    depend on either.
+    depend on how good either is.
 
     >>> import relaydp as rd
     >>> facts = rd.public_facts([1500] * 8, features=784, loss="logistic", record_norm=1.0, l2=0.01)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -27,12 +27,14 @@ class Split(NamedTuple):
 Splitter = Callable[[Records], Split]
 
 
+@final
 @dataclass(frozen=True)
-class _Declared:
-    """A split that is known without the records. A type, since a mark on a function is copied by what wraps it."""
+class _Ours:
+    """A split that we know. A type, since a mark on a function is copied by what wraps it."""
 
     deal: Splitter
-    spec: Any  # the `agents=` that means the same
+    spec: Any  # what a saved result remembers of it
+    looks: bool = False  # at the records
 
     def __call__(self, data: Records) -> Split:
         return self.deal(data)
@@ -40,7 +42,7 @@ class _Declared:
 
 def is_declared(agents: object) -> bool:
     """Whether `agents=` is known without the records: a count, sizes, a column, or a split of one of these."""
-    return not callable(agents) or type(agents) is _Declared
+    return not callable(agents) or (isinstance(agents, _Ours) and not agents.looks)
 
 
 def check_split(split: Any, records: int) -> Split:
@@ -94,7 +96,7 @@ def splitter_spec(agents: object) -> object:
     if isinstance(agents, int | str | np.integer):
         return agents if isinstance(agents, str) else int(agents)
     if callable(agents):
-        return getattr(agents, "spec", None)
+        return agents.spec if isinstance(agents, _Ours) else None
     return np.asarray(agents).tolist()
 
 
@@ -130,7 +132,7 @@ def even(agents: int) -> Splitter:
         sizes = np.full(agents, len(data) // agents) + (np.arange(agents) < len(data) % agents)
         return Split(np.arange(len(data)), sizes, _numbered(agents))
 
-    return _Declared(split, agents)
+    return _Ours(split, agents)
 
 
 def by_sizes(sizes: Sequence[int]) -> Splitter:
@@ -148,7 +150,7 @@ def by_sizes(sizes: Sequence[int]) -> Splitter:
             )
         return Split(np.arange(len(data)), given.astype(np.int64), names)
 
-    return _Declared(split, given.tolist())
+    return _Ours(split, given.tolist())
 
 
 def by_column(name: str) -> Splitter:
@@ -165,7 +167,7 @@ def by_column(name: str) -> Splitter:
         order = np.argsort(codes, kind="stable")
         return Split(order, np.bincount(codes), tuple(str(value) for value in values))
 
-    return _Declared(split, name)
+    return _Ours(split, name)
 
 
 def dirichlet(agents: int, concentration: float, seed: int = 0) -> Splitter:
@@ -191,8 +193,8 @@ def dirichlet(agents: int, concentration: float, seed: int = 0) -> Splitter:
         _check_sizes(sizes, _numbered(agents))
         return Split(np.argsort(owner, kind="stable"), sizes, _numbered(agents))
 
-    split.spec = {"dirichlet": {"agents": agents, "concentration": concentration, "seed": seed}}  # type: ignore[attr-defined]
-    return split
+    spec = {"dirichlet": {"agents": agents, "concentration": concentration, "seed": seed}}
+    return _Ours(split, spec, looks=True)
 
 
 def splitter(agents: int | str | Sequence[int] | Splitter) -> Splitter:

@@ -265,7 +265,7 @@ class Problem:
         if isinstance(prior, Problem) and self.data.same_as(prior.data):
             raise PrivacyError(
                 f"the prior must be public records; these are the private ones ({self.data.name}), and the plan would "
-                "tell of them. Pass other records, that are public (prior= or --prior), or none; or pass seed=, for a "
+                "tell of them. Pass a prior= of other records, that are public, or none; or pass seed=, for a "
                 "simulation without a promise."
             )
 
