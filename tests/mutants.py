@@ -55,6 +55,9 @@ NOBODY = test("test_door.py::test_where_nobody_acts_the_answer_is_0")
 DECLARED = test("test_classes.py::test_classes_found_in_the_records_are_refused_in_a_private_run")
 WIDTH = test("test_width.py::test_a_width_found_in_the_records_is_refused_in_a_private_run")
 FROM_1 = test("test_data.py::test_one_index_0_moves_nobodys_columns")
+DEALT = test("test_partition.py::test_a_split_that_may_look_at_the_records_is_refused_in_a_private_run")
+HELD = test("test_partition.py::test_a_split_that_is_none_is_refused_in_every_run")
+PRIOR = test("test_partition.py::test_a_prior_of_the_private_records_is_refused")
 ALONE = test("test_door.py::test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged")
 PURPOSES = test("test_door.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
 
@@ -215,6 +218,17 @@ MUTANTS = [
     Mutant("classes from the records", "problem/problem.py", "if self.found:", "if False:", DECLARED),
     Mutant("features from the records", "problem/problem.py", "if self.data.width_found:", "if False:", WIDTH),
     Mutant("an index 0 moves columns", "data/formats.py", "zero_based=False", 'zero_based="auto"', FROM_1),
+    Mutant("split by labels", "problem/problem.py", "if self.dealt:", "if False:", DEALT),
+    Mutant(
+        "split by a function that wraps ours", "problem/partition.py",
+        "(isinstance(agents, _Ours) and not agents.looks)", 'not getattr(agents, "looks", True)', DEALT,
+    ),
+    Mutant("split: a record held twice", "problem/partition.py", "if times.max() > 1", "if False", HELD),
+    Mutant("split: sizes of more records", "problem/partition.py", "if total != records", "if False", HELD),
+    Mutant(
+        "prior of the private records", "problem/problem.py",
+        "isinstance(prior, Problem) and self.data.same_as(prior.data)", "False", PRIOR,
+    ),
 ]  # fmt: skip
 
 

@@ -171,8 +171,8 @@ def test_a_run_with_limits_and_prior_can_be_repeated(tmp_path):
 
 def test_a_prior_is_the_same_problem_over_public_records(tmp_path):
     """Scaled by the private records' ranges, with their columns left out; a file's path starts at its folder."""
-    rows = "\n".join(f"{k % 7},{k * 3 % 11},w{k % 2},{k % 2}" for k in range(40))
-    for name in ("mine.csv", "public.csv"):
+    for name, much in (("mine.csv", 3), ("public.csv", 5)):
+        rows = "\n".join(f"{k % 7},{k * much % 11},w{k % 2},{k % 2}" for k in range(40))
         (tmp_path / name).write_text(f"age,dose,ward,label\n{rows}\n")
     file = tmp_path / "run.toml"
     text = '[data]\nsource = "mine.csv"\n[problem]\nagents = "ward"\nranges = [0, 20]\nclasses = [0, 1]\nl2 = 0.5\n'
@@ -185,7 +185,7 @@ def test_a_prior_is_the_same_problem_over_public_records(tmp_path):
     found = planned(file, "--activations", 2, "--steps", "paper")
     assert found["planned_for"] == "prior"
     text = " ".join(call("plan", file, "--activations", 2, "--steps", "paper").stdout.split())
-    assert "rests on the prior; the privacy promise does not" in text
+    assert "rests on the prior; the privacy promise only on its being public" in text
     unseen = ["--sizes", "20,20", "--features", 2, "--ranges", "0,20", "--l2", 0.5, "--prior", tmp_path / "public.csv"]
     same = planned(*unseen, "--drop", "ward", "--epsilon", 1, "--activations", 2, "--steps", "paper")
     assert same["predicted_excess"] == pytest.approx(found["predicted_excess"])

@@ -1,6 +1,8 @@
 """Laws of the door: it answers once a turn, to whoever acts, with noise that no step sees and no two turns share."""
 
 import math
+import threading
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +17,7 @@ from relaydp.algorithm import ALGORITHMS, Algorithm
 from relaydp.algorithm.choose import Choice
 from relaydp.auditing.noise import clipped_means
 from relaydp.engine.alone import _choose
+from relaydp.engine.door import Once
 from relaydp.engine.loop import BLOCKS, POINTS, turns_of, world_of
 from relaydp.engine.plan import make_plan
 from relaydp.engine.randomness import ALONE, NOISE, WALK, key_for
@@ -220,6 +223,79 @@ def test_a_relay_may_not_ask_through_the_door_of_everybody(solved):
 
     with pytest.raises(rd.errors.PrivacyError, match="all agents"):
         solved(outside(step, lambda s, st, x0: State(x0), "relay", lambda state: state.x), walk="cyclic")
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("shape", [(), (4, 5), (1, 5), (5, 1), (2, 4, 5)], ids=str)
+def test_a_relay_asks_at_one_point(solved, shape, seed):
+    def step(setting, steps, state, turn):
+        return told(state.x + setting.gradient(jnp.zeros(shape)))
+
+    with pytest.raises(rd.errors.PrivacyError, match=r"shape .*; one release is at one point per agent.*\(dim,\)"):
+        solved(outside(step, lambda s, st, x0: State(x0), "relay", lambda state: state.x), seed, walk="cyclic")
+
+
+@pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("shape", [(), (5,), (4,), (1, 5), (5, 4), (2, 4, 5)], ids=str)
+def test_a_round_asks_at_one_point_an_agent(solved, shape, seed):
+    def step(setting, steps, state, turn):
+        return told(state.x + setting.gradients(jnp.zeros(shape)))
+
+    with pytest.raises(rd.errors.PrivacyError, match=r"shape .*; one release is at one point per agent.*\(4, dim\)"):
+        solved(outside(step), seed)
+
+
+@pytest.mark.parametrize("relay", [True, False], ids=["relay", "rounds"])
+def test_a_private_run_asks_at_points_as_long_as_its_noise(solved, relay):
+    def step(setting, steps, state, turn):
+        longer = jnp.concatenate([state.x, state.x], axis=-1)
+        return told((setting.gradient if relay else setting.gradients)(longer))
+
+    method = outside(step, lambda s, st, x0: State(x0), "relay", lambda state: state.x) if relay else outside(step)
+    with pytest.raises(rd.errors.PrivacyError, match=r"shape .*10.*dim the length of x"):
+        solved(method, walk="cyclic")
+
+
+@pytest.mark.parametrize("door", ["argmin", "argmins"])
+def test_minimisers_are_asked_at_one_point_too(solved, door):
+    """Noise has the shape of p: one number for all coordinates would be the noise of one."""
+
+    def step(setting, steps, state, turn):
+        x = state.x
+        ask, kappa = (setting.argmin, jnp.asarray(KAPPA)) if x.ndim == 1 else (setting.argmins, jnp.full(4, KAPPA))
+        return told(ask(x[..., 0], kappa, x, False))
+
+    method = exactly(step)
+    if door == "argmin":
+        init, answer = lambda s, st, x0: State(x0), lambda state: state.x
+        method = replace(method, kind="relay", links="hop", init=init, answer=answer)
+    with pytest.raises(rd.errors.PrivacyError, match="one release is at one point per agent"):
+        solved(method, 0, walk="cyclic")
+
+
+def test_of_many_threads_one_is_answered(monkeypatch):
+    """Each would be past the first check before any of them is counted."""
+    once, answers, together = Once(), [], threading.Barrier(8)
+
+    def slow(self):
+        time.sleep(0.05)
+        return True
+
+    def ask():
+        together.wait()
+        try:
+            once.ask()
+            answers.append("answered")
+        except rd.errors.PrivacyError as error:
+            answers.append(str(error))
+
+    monkeypatch.setattr(Once, "_here", slow)
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers.count("answered") == 1 and sum("twice in one turn" in answer for answer in answers) == 7
 
 
 def test_whoever_asks_once_is_answered_also_in_when(solved):

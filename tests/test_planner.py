@@ -365,7 +365,7 @@ def test_the_directions_of_least_squares_are_its_spectrum():
     X = draw.normal(size=(200, 8)) * np.geomspace(1, 0.1, 8)
     y = X @ np.ones(8) + 0.1 * draw.normal(size=200)
     problem = rd.least_squares(rd.Records(X, y), agents=4, l2=0.01, record_norm=100.0, clip=1.0)
-    plan = rd.plan(problem, rd.ring(4), BUDGET, prior=problem, **QUICK)
+    plan = rd.plan(problem, rd.ring(4), BUDGET, prior=problem, seed=0, **QUICK)
     H = X.T @ X / 200 + 0.01 * np.eye(8)
     h, V = np.linalg.eigh(H)
     want = binned(h, (V.T @ np.linalg.solve(H, X.T @ y / 200)) ** 2)
@@ -455,7 +455,7 @@ def test_trials_of_least_squares_give_what_was_foreseen(name, walk):
     """There the quadratic is right, so that there is nothing to correct but the luck of a few draws."""
     data = alike()
     problem = rd.least_squares(data, agents=4, l2=0.01, record_norm=1.0, clip=100.0)
-    plan = rd.plan(problem, rd.ring(4), rd.Budget(1.0, 1e-5), algorithm=name, walk=walk, prior=problem)
+    plan = rd.plan(problem, rd.ring(4), rd.Budget(1.0, 1e-5), algorithm=name, walk=walk, prior=problem, seed=0)
     factors = plan.prior.tried[:, 2]
     assert 0.8 < np.median(factors) < 1.25
     assert (factors > 0.3).all() and np.isfinite(factors).all()
@@ -500,7 +500,7 @@ def test_the_predicted_excess_is_what_sixteen_runs_show():
     some = rd.Records(data.X[:400, ::8], data.y[:400], **public)  # trials on all of it are minutes in haste
     problem = rd.logistic(size(data, some), agents=8, l2=0.01, record_norm=1.0)
     options = {"walk": "cyclic", "prior": problem}
-    plan = rd.plan(problem, rd.ring(8), BUDGET, **options)
+    plan = rd.plan(problem, rd.ring(8), BUDGET, seed=0, **options)
     runs = rd.sweep(problem, rd.ring(8), range(16), [BUDGET], **options)
     assert set(runs.plf) == {plan.activations}
     assert 0.5 < np.median(runs.excess) / plan.predicted < 2.0
@@ -513,7 +513,7 @@ def test_the_predicted_noise_is_the_spread_of_the_final_models(name, walk):
     data = alike()
     problem = rd.least_squares(data, agents=4, l2=0.01, record_norm=1.0, clip=5.0)
     options = {"algorithm": name, "walk": walk, "activations": 20, "steps": "paper", "prior": problem}
-    look = rd.plan(problem, rd.ring(4), BUDGET, **options).outlook
+    look = rd.plan(problem, rd.ring(4), BUDGET, seed=0, **options).outlook
     runs = rd.sweep(problem, rd.ring(4), range(64), [BUDGET], **options, reference=False)
     assert np.abs(data.y - runs.x @ data.X.T).max() < 5.0  # the residual, and with |a| <= 1 the gradient
     apart = runs.x - runs.x.mean(axis=0)

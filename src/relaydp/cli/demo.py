@@ -220,7 +220,8 @@ def _print(console: Console, summary: dict[str, Any]) -> None:
     console.print(
         f"epsilon is exact; by the paper's formula the same noise costs {relay['epsilon_paper']:.3f} (relay) and "
         f"{alone['epsilon_paper']:.3f} (alone). It covers every record of every agent against all who see the batons, "
-        "the other agents included. Accuracy (test records) and loss are the demo's own measurement and not covered."
+        "the other agents included. Each private row is a release of its own: on records of yours their costs would "
+        "add up. Accuracy (test records) and loss are the demo's own measurement and not covered."
     )
     if "figure" in summary:
         console.print(f"Figure: {summary['figure']}")

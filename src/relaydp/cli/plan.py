@@ -216,7 +216,7 @@ def _grounds(made: Plan) -> str:
     if made.outlook is None:
         return "Nothing was predicted: there are too many agents to simulate. The privacy promise needs no prediction."
     if made.prior is not None:
-        return "The prediction rests on the prior; the privacy promise does not."
+        return "The prediction rests on the prior; the privacy promise only on its being public."
     return "The prediction rests on a guess from public bounds (--prior replaces it); the privacy promise does not."
 
 

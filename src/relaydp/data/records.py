@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -10,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from relaydp.errors import InputError
+from relaydp.errors import InputError, short
 
 LARGEST = 1e60  # of a feature or a label: its square, and products of that, are still numbers
 EXACT = 2.0**53  # below it a float64 has every digit of a whole number; from it on, neighbours become one
 
 
-def _frozen(array: np.ndarray) -> np.ndarray:
+def frozen(array: np.ndarray) -> np.ndarray:
     """A read-only copy, so that neither the caller nor we can change records under a running budget."""
     copy = np.array(array, order="C")
     copy.flags.writeable = False
@@ -83,6 +84,37 @@ def _holds_numbers(values: np.ndarray) -> bool:
     return values.size == 0 or (float(values.min()) >= -LARGEST and float(values.max()) <= LARGEST)
 
 
+def sorted_classes(given: Any) -> np.ndarray | None:
+    """The classes in sorted order; None where they are not two or more different labels, all numbers or all texts."""
+    listed = list(given) if np.iterable(given) and not isinstance(given, str) else []
+    texts = [isinstance(label, str) for label in listed]
+    numbers = [isinstance(label, bool | int | float | np.bool_ | np.number) for label in listed]
+    classes = np.unique(np.asarray(listed)) if all(texts) or all(numbers) else np.empty(0)
+    usable = classes.dtype.kind in "buiU" or (classes.dtype.kind == "f" and bool(np.isfinite(classes).all()))
+    return classes if usable and len(classes) == len(listed) and len(classes) >= 2 else None
+
+
+def _kept_classes(given: Any) -> tuple[Any, ...]:
+    listed = tuple(given) if np.iterable(given) and not isinstance(given, str) else ()
+    if sorted_classes(listed) is None:
+        raise InputError(
+            f"classes={short(given)} arrived for Records; needed two or more different labels, all numbers or all "
+            "texts: every one there may be. Leave it out where they are not known."
+        )
+    return listed
+
+
+def _kept_ranges(given: Any) -> Any:
+    """Ranges that no caller can change afterwards; whether they are any is for the problem to say."""
+
+    def kept(bound: Any) -> Any:
+        if isinstance(bound, list | tuple):
+            return tuple(bound)
+        return frozen(np.asarray(bound)) if np.ndim(bound) or isinstance(bound, np.ndarray) else bound
+
+    return given if isinstance(given, str) or not np.iterable(given) else tuple(kept(bound) for bound in given)
+
+
 @dataclass(frozen=True, eq=False)
 class Records:
     """Features X (records, features) and labels y (records,), taken as they are and never changed.
@@ -95,6 +127,7 @@ class Records:
         classes  the labels there may be: PUBLIC, known without looking at the records. Private runs of losses with
                  classes need them, here or as the problem's classes=.
         groups   named columns that are no features, such as {"hospital": array}; `agents="hospital"` splits by one.
+                 Whose a record is counts as PUBLIC.
         columns  the features' names.
         test     records kept apart for measuring accuracy; public, never trained on.
 
@@ -130,11 +163,12 @@ class Records:
         if self.test is not None and self.test.features != X.shape[1]:
             raise InputError(f"test records have {self.test.features} features; needed {X.shape[1]}, as X has.")
         put = object.__setattr__
-        put(self, "X", _frozen(X))
-        put(self, "y", _frozen(y))
-        put(self, "groups", MappingProxyType({name: _frozen(column) for name, column in groups.items()}))
+        put(self, "X", frozen(X))
+        put(self, "y", frozen(y))
+        put(self, "groups", MappingProxyType({name: frozen(column) for name, column in groups.items()}))
         put(self, "columns", columns)
-        put(self, "classes", None if self.classes is None else tuple(self.classes))
+        put(self, "ranges", _kept_ranges(self.ranges))
+        put(self, "classes", None if self.classes is None else _kept_classes(self.classes))
 
     def __len__(self) -> int:
         return self.X.shape[0]
@@ -159,6 +193,11 @@ class Records:
             columns=self.columns[:at] + self.columns[at + 1 :],
             test=self.test.with_group(name) if self.test is not None else None,
         )
+
+    def same_as(self, other: Records) -> bool:
+        """Whether these are records of one file, or have one another's features, whatever the labels are."""
+        here, there = (None if one.source is None else os.path.realpath(one.source["source"]) for one in (self, other))
+        return self is other or (here is not None and here == there) or np.array_equal(self.X, other.X)
 
     def digest(self) -> str:
         """sha256 of the training records as stored: what a saved result remembers of its data."""

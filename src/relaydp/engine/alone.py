@@ -73,7 +73,7 @@ def solve_alone(
     check_count(activations)
     source = choose_source(seed, None if budget is None else "gradient")
     if isinstance(source, Secret):
-        problem.check_declared()
+        problem.check_declared(prior)
     if account is not None:
         check_account(account, source)
     facts = problem.measured_facts() if budget is None else problem.public_facts()

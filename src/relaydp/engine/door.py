@@ -17,10 +17,12 @@ is open.
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array, Float
 
@@ -76,20 +78,22 @@ class Once:
     def __init__(self) -> None:
         self._asked = False
         self._traces = [get_opaque_trace_state()]
+        self._lock = Lock()  # a step may start threads, and two of them ask at a time
 
     def ask(self) -> None:
-        if self._asked:
-            raise PrivacyError(
-                "an algorithm asked the records twice in one turn; one release per agent and activation is charged, "
-                "and a second one would carry the same noise. Ask once, and use the answer again."
-            )
-        if not self._here():
-            raise PrivacyError(
-                "an algorithm asked the records inside a loop, a map or a transformation of its own, where one "
-                "question is computed many times; one release per agent and activation is charged. Ask in the body of "
-                "`step`, or in `setting.when`."
-            )
-        self._asked = True
+        with self._lock:
+            if self._asked:
+                raise PrivacyError(
+                    "an algorithm asked the records twice in one turn; one release per agent and activation is "
+                    "charged, and a second one would carry the same noise. Ask once, and use the answer again."
+                )
+            if not self._here():
+                raise PrivacyError(
+                    "an algorithm asked the records inside a loop, a map or a transformation of its own, where one "
+                    "question is computed many times; one release per agent and activation is charged. Ask in the "
+                    "body of `step`, or in `setting.when`."
+                )
+            self._asked = True
 
     def _here(self) -> bool:
         return any(trace == get_opaque_trace_state() for trace in self._traces)
@@ -172,7 +176,7 @@ def open_door(
         once = _Closed() if turn is None else Once()
         now: Any = turn
 
-        def check_shape(single: bool) -> None:
+        def check_shape(single: bool, *points: Array) -> None:
             # a turn's noise is for its holder or for all agents, and broadcasting would make one of the other
             if (noisy or variant == OBJECTIVE) and (jnp.ndim(now.acts) == 0) != single:
                 door, other = ("one holder", "all agents") if single else ("all agents", "one holder")
@@ -180,6 +184,14 @@ def open_door(
                     f"an algorithm asked through the door of {door} in a turn of {other}; its noise is for {other}. "
                     "Ask `gradient` or `argmin` in a relay, `gradients` or `argmins` in rounds."
                 )
+            for shape in map(np.shape, points):
+                drawn = shape if now.draws is None else now.draws.shape  # one for each coordinate
+                if not shape or shape[:-1] != (() if single else (agents,)) or shape != drawn:
+                    asked, needed = ("one holder", "(dim,)") if single else ("all agents", f"({agents}, dim)")
+                    raise PrivacyError(
+                        f"an algorithm asked the door of {asked} with an array of shape {shape}; one release is at one "
+                        f"point per agent, so that it needs {needed}, dim the length of x."
+                    )
 
         def privatise(value: Array) -> Array:
             if not noisy:
@@ -211,13 +223,13 @@ def open_door(
 
         def gradient(y: Float[Array, " dim"]) -> Float[Array, " dim"]:
             once.ask()
-            check_shape(True)
+            check_shape(True, y)
             _check_gradient(variant)
             return charged(privatise(silos.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))
 
         def gradients(ys: Float[Array, "agents dim"]) -> Float[Array, "agents dim"]:
             once.ask()
-            check_shape(False)
+            check_shape(False, ys)
             _check_gradient(variant)
             return charged(privatise(silos.gradients(ys, clip)) + jax.vmap(terms.ridge_gradient)(ys))
 
@@ -225,7 +237,7 @@ def open_door(
             p: Float[Array, " dim"], kappa: Float[Array, ""], v: Float[Array, " dim"], with_r: bool
         ) -> Float[Array, " dim"]:
             once.ask()
-            check_shape(True)
+            check_shape(True, p, v)
             spectra, i, noised = _open(exact).spectra, now.holder, perturbed(p)
             found = search(i, noised, kappa, v, with_r) if spectra is None else spectra.solve(i, noised, kappa, v)
             return charged(covered(found, kappa))
@@ -234,7 +246,7 @@ def open_door(
             p: Float[Array, "agents dim"], kappa: Float[Array, " agents"], v: Float[Array, "agents dim"], with_r: bool
         ) -> Float[Array, "agents dim"]:
             once.ask()
-            check_shape(False)
+            check_shape(False, p, v)
             spectra, noised, every = _open(exact).spectra, perturbed(p), slice(None)
             found = searches(noised, kappa, v, with_r) if spectra is None else spectra.solve(every, noised, kappa, v)
             return charged(covered(found, kappa))

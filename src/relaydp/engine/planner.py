@@ -38,10 +38,10 @@ def plan(
         plan.predicted                              the excess objective to expect
         plan.outlook                                the same against the number of activations
 
-    The arguments are those of `solve`; with a `seed` it is a simulation's plan, whose classes may be found in the
-    records. The prediction rests on a guess of the problem's curvature and signal; `prior`, a problem over public
-    records, replaces the guess, and the best plans are tried on it before one is chosen. The promise does not depend on
-    either.
+    The arguments are those of `solve`; with a `seed` it is a simulation's plan, whose classes, split and prior may come
+    from the records. The prediction rests on a guess of the problem's curvature and signal; `prior`, a problem over
+    public records, replaces the guess, and the best plans are tried on it before one is chosen. The promise does not
+    depend on how good either is.
 
     >>> import relaydp as rd
     >>> facts = rd.public_facts([1500] * 8, features=784, loss="logistic", record_norm=1.0, l2=0.01)
@@ -52,7 +52,7 @@ def plan(
     if not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
     if isinstance(problem, Problem) and seed is None:  # with one it is a simulation's plan
-        problem.check_declared()
+        problem.check_declared(prior)
     check_records(budget, problem.sizes if isinstance(problem, Facts) else problem.split.sizes)  # as a private run will
     seed = 0 if seed is None else seed  # a plan needs a walk to lay out, and no noise
     check_seed(seed)

@@ -96,7 +96,7 @@ def solve(
     method = find_algorithm(algorithm)
     source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, method), method)
     if isinstance(source, Secret):
-        problem.check_declared()
+        problem.check_declared(prior)
     if account is not None:
         check_account(account, source)
     found = _find_reference(problem) if reference and account is None else None  # an account is asked before

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from relaydp.data.records import LARGEST
+from relaydp.data.records import LARGEST, frozen
 from relaydp.errors import InputError
 
 FITTED = ("fit", "fit-public")
@@ -50,7 +50,7 @@ class Scaling:
 def as_ranges(ranges: Any, features: int) -> tuple[np.ndarray, np.ndarray]:
     """Check (low, high), scalars or one a feature, and spread them over the features."""
     try:
-        low, high = (np.broadcast_to(np.asarray(bound, dtype=np.float64), (features,)) for bound in ranges)
+        low, high = (frozen(np.broadcast_to(np.asarray(bound, np.float64), (features,))) for bound in ranges)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"ranges={ranges!r}; needed (low, high), two numbers or two lists of {features}, or 'fit' / 'fit-public'."
@@ -69,7 +69,7 @@ def fit_ranges(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each feature's own minimum and maximum (a constant feature becomes 0). Looks at the records."""
     low = X.min(axis=0).astype(np.float64)
     high = X.max(axis=0).astype(np.float64)
-    return low, np.where(high > low, high, low + 1.0)
+    return frozen(low), frozen(np.where(high > low, high, low + 1.0))
 
 
 def storage(dtype: np.dtype, ranges: tuple[np.ndarray, np.ndarray] | None) -> tuple[np.dtype, bool]:

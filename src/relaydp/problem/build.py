@@ -1,7 +1,8 @@
 """The problems a user asks for by name. All take the same options:
 
 agents        a count (even split, in row order), a list of sizes, a group column's name, or a split from
-              `relaydp.partition`
+              `relaydp.partition`. A function of your own may look at the records (no private run then), and gives
+              every record to one agent, once
 l2, l1        weights of the ridge (l2/2)||x||^2 and of ||x||_1
 regulariser   another r from `relaydp.prox`, instead of l1
 intercept     add a constant feature that is not penalised
@@ -28,11 +29,18 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.data import Records, load_data
-from relaydp.data.records import check_exact
+from relaydp.data.records import check_exact, frozen, sorted_classes
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.problem.bounds import FITTED, Facts, as_ranges, check_bound, fit_ranges
 from relaydp.problem.loss import LEAST_SQUARES, LOGISTIC, CustomLoss, LinearLoss, Loss, huber_loss, softmax_loss
-from relaydp.problem.partition import Splitter, splitter, splitter_from_spec, splitter_spec
+from relaydp.problem.partition import (
+    Splitter,
+    check_split,
+    is_declared,
+    splitter,
+    splitter_from_spec,
+    splitter_spec,
+)
 from relaydp.problem.problem import Problem
 from relaydp.prox import Regulariser, from_spec
 from relaydp.prox import l1 as l1_regulariser
@@ -85,12 +93,8 @@ def _classes(y: np.ndarray, loss: str, wanted: int | None, declared: Sequence[An
 
 
 def _given_classes(y: np.ndarray, loss: str, wanted: int | None, given: Sequence[Any]) -> np.ndarray:
-    listed = list(given) if np.iterable(given) and not isinstance(given, str) else []
-    texts = [isinstance(label, str) for label in listed]
-    numbers = [isinstance(label, bool | int | float | np.bool_ | np.number) for label in listed]
-    classes = np.unique(np.asarray(listed)) if all(texts) or all(numbers) else np.empty(0)
-    usable = classes.dtype.kind in "buiU" or (classes.dtype.kind == "f" and bool(np.isfinite(classes).all()))
-    if not usable or len(classes) != len(listed) or len(classes) < 2 or wanted not in (None, len(classes)):
+    classes = sorted_classes(given)
+    if classes is None or wanted not in (None, len(classes)):
         raise InputError(
             f"classes={given!r} arrived; the {loss} loss needs {'two' if wanted else 'two or more'} different labels, "
             "all numbers or all texts."
@@ -157,7 +161,7 @@ def _build(
     problem = Problem(
         data=records,
         loss=chosen,
-        split=splitter(agents)(records),
+        split=check_split(splitter(agents)(records), len(records)),
         regulariser=penalty,
         l2=spec["l2"],
         intercept=spec["intercept"],
@@ -167,8 +171,9 @@ def _build(
         clip=spec["clip"],
         smoothness=check_bound("smoothness", smoothness),
         label_bound=check_bound("label_bound", label_bound),
-        classes=classes,
+        classes=None if classes is None else frozen(classes),
         found=classes is not None and declared is None,
+        dealt=not is_declared(agents),
         spec=spec,
     )
     _check_regulariser(problem)

@@ -1,18 +1,21 @@
 """Who holds which records: even, by sizes, by a column, or skewed by label.
 
-A split is a function Records -> (order, sizes, names): a permutation of the rows and how many each agent holds. The
-sizes are public (adjacency replaces a record, it never adds one); which record lies where is not.
+A split is a function Records -> (order, sizes, names): a permutation of the rows and how many each agent holds. Sizes,
+and a column to split by, are public: adjacency replaces a record by another of the same agent, it neither adds nor
+moves one. So a private run takes a split that is known without the records, and no function that may look at them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from relaydp.data import Records
-from relaydp.errors import InputError, choose
+from relaydp.data.records import frozen
+from relaydp.errors import InputError, choose, short
 
 
 class Split(NamedTuple):
@@ -24,12 +27,76 @@ class Split(NamedTuple):
 Splitter = Callable[[Records], Split]
 
 
+@final
+@dataclass(frozen=True)
+class _Ours:
+    """A split that we know. A type, since a mark on a function is copied by what wraps it."""
+
+    deal: Splitter
+    spec: Any  # what a saved result remembers of it
+    looks: bool = False  # at the records
+
+    def __call__(self, data: Records) -> Split:
+        return self.deal(data)
+
+
+def is_declared(agents: object) -> bool:
+    """Whether `agents=` is known without the records: a count, sizes, a column, or a split of one of these."""
+    return not callable(agents) or (isinstance(agents, _Ours) and not agents.looks)
+
+
+def check_split(split: Any, records: int) -> Split:
+    """The split in arrays that nobody can change, if every record is with one agent, once.
+
+    Sensitivity rests on that: a record that an agent holds k times moves its mean k times as far, and one that k agents
+    hold is paid for once and released k times.
+    """
+    try:
+        order, sizes, names = split
+        order, sizes, names = np.asarray(order), np.asarray(sizes), tuple(names)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"the function in agents= gave {short(split)}; needed partition.Split(order, sizes, names)."
+        ) from None
+    wrong = _wrong_order(order, records) or _wrong_sizes(sizes, len(names), records)
+    if wrong:
+        raise InputError(
+            f"the split that agents= gave has {wrong}; needed every record with one agent, once. Give an `order` that "
+            f"has each row number from 0 to {records - 1} once, and as many `names` as `sizes`, whole numbers of 1 or "
+            f"more that add up to {records}."
+        )
+    return Split(frozen(order.astype(np.int64)), frozen(sizes.astype(np.int64)), names)
+
+
+def _wrong_order(order: np.ndarray, records: int) -> str | None:
+    if order.ndim != 1 or order.dtype.kind not in "iu":
+        return f"an order of type {order.dtype} and shape {order.shape}"
+    if len(order) != records:
+        return f"an order of {len(order)} rows for {records} records"
+    outside = order[(order < 0) | (order >= records)]
+    if outside.size:
+        return f"row {outside[0]} in its order, where the last is {records - 1}"
+    times = np.bincount(order, minlength=records)
+    return f"row {times.argmax()} {times.max()} times in its order" if times.max() > 1 else None
+
+
+def _wrong_sizes(sizes: np.ndarray, names: int, records: int) -> str | None:
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
+        return f"sizes of type {sizes.dtype} and shape {sizes.shape}"
+    if sizes.size == 0 or (sizes < 1).any():
+        return "no agent" if sizes.size == 0 else f"an agent of size {sizes.min()}"
+    if len(sizes) != names:
+        return f"{names} names for {len(sizes)} agents"
+    total = sum(sizes.tolist())  # of Python's numbers, which do not run over
+    return f"sizes that add up to {total}" if total != records else None
+
+
 def splitter_spec(agents: object) -> object:
     """What a saved result remembers of `agents=`; None where it cannot be written down."""
     if isinstance(agents, int | str | np.integer):
         return agents if isinstance(agents, str) else int(agents)
     if callable(agents):
-        return getattr(agents, "spec", None)
+        return agents.spec if isinstance(agents, _Ours) else None
     return np.asarray(agents).tolist()
 
 
@@ -65,12 +132,12 @@ def even(agents: int) -> Splitter:
         sizes = np.full(agents, len(data) // agents) + (np.arange(agents) < len(data) % agents)
         return Split(np.arange(len(data)), sizes, _numbered(agents))
 
-    return split
+    return _Ours(split, agents)
 
 
 def by_sizes(sizes: Sequence[int]) -> Splitter:
     """Rows in order: the first sizes[0] to agent 0, the next sizes[1] to agent 1, and so on."""
-    given = np.asarray(sizes)
+    given = np.array(sizes)  # a copy: the caller's may change before records are split
     if given.ndim != 1 or given.dtype.kind not in "iu" or (given < 0).any():
         raise InputError(f"agents={sizes!r}; needed a list of whole numbers of records, one an agent.")
 
@@ -83,11 +150,11 @@ def by_sizes(sizes: Sequence[int]) -> Splitter:
             )
         return Split(np.arange(len(data)), given.astype(np.int64), names)
 
-    return split
+    return _Ours(split, given.tolist())
 
 
 def by_column(name: str) -> Splitter:
-    """One agent for each value of a group column, in sorted order."""
+    """One agent for each value of a group column, in sorted order. The column is public."""
 
     def split(data: Records) -> Split:
         if not data.groups:
@@ -100,14 +167,14 @@ def by_column(name: str) -> Splitter:
         order = np.argsort(codes, kind="stable")
         return Split(order, np.bincount(codes), tuple(str(value) for value in values))
 
-    return split
+    return _Ours(split, name)
 
 
 def dirichlet(agents: int, concentration: float, seed: int = 0) -> Splitter:
     """Label skew: each class is dealt to the agents in shares drawn from Dirichlet(concentration).
 
     Small concentrations give agents that see almost one class only; large ones an even mix. It simulates who holds
-    what, so it may look at the labels; a real consortium does not split, it already is.
+    what, so it may look at the labels, and private runs refuse it; a real consortium does not split, it already is.
     """
     if agents < 1:
         raise InputError(f"agents={agents}; needed at least 1.")
@@ -126,8 +193,8 @@ def dirichlet(agents: int, concentration: float, seed: int = 0) -> Splitter:
         _check_sizes(sizes, _numbered(agents))
         return Split(np.argsort(owner, kind="stable"), sizes, _numbered(agents))
 
-    split.spec = {"dirichlet": {"agents": agents, "concentration": concentration, "seed": seed}}  # type: ignore[attr-defined]
-    return split
+    spec = {"dirichlet": {"agents": agents, "concentration": concentration, "seed": seed}}
+    return _Ours(split, spec, looks=True)
 
 
 def splitter(agents: int | str | Sequence[int] | Splitter) -> Splitter:

@@ -100,6 +100,7 @@ class Problem:
     label_bound: float | None
     classes: np.ndarray | None
     found: bool  # the classes were found in the records, not declared
+    dealt: bool  # who holds what was decided by a function that may look at the records
     spec: dict[str, Any]
     kernels: bool = True  # whether to compile fused passes: seconds, once, that a few short runs do not repay
 
@@ -243,9 +244,11 @@ class Problem:
 
     # -- what a private run may know
 
-    def check_declared(self) -> None:
-        """Refuse what was found in the records, where one of them could change it: classes and the number of features,
-        which decide the dimension, the encoding and the program."""
+    def check_declared(self, prior: object = None) -> None:
+        """Refuse what only the records say, where one of them could change it: classes and the number of features,
+        which decide the dimension, the encoding and the program; who holds what, where one label may move others; and a
+        prior of these very records, which decides the plan.
+        """
         if self.data.width_found:
             raise PrivacyError(
                 "the number of features is the largest index found in the records, and a private run may not look "
@@ -259,6 +262,19 @@ class Problem:
                 "one. Pass classes=[...] with every label there may be, known without the records, where the problem "
                 "is made (--classes a,b on the command line, classes = [...] in [problem] of a TOML file); or pass "
                 "seed=, for a simulation without a promise."
+            )
+        if self.dealt:
+            raise PrivacyError(
+                "agents= is a function that may look at the records (partition.dirichlet looks at the labels), and a "
+                "private run may not: one record could move others from agent to agent. Pass what is known without "
+                "the records: agents=COUNT, a list of sizes with the records in that order, or the name of a group "
+                "column; or pass seed=, for a simulation without a promise."
+            )
+        if isinstance(prior, Problem) and self.data.same_as(prior.data):
+            raise PrivacyError(
+                f"the prior must be public records; these are the private ones ({self.data.name}), and the plan would "
+                "tell of them. Pass a prior= of other records, that are public, or none; or pass seed=, for a "
+                "simulation without a promise."
             )
 
     def _bounded_norm(self) -> float | None:
