@@ -47,10 +47,10 @@ test: setup ## every law, the dear ones on some of their cases (minutes)
 test-times: setup ## the same, and where the time went
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -p tests.times
 
-# What `make test` cannot show, since it compiles in haste: the bits that users get, in kernels, in a network and on Ray;
-# the demo, and programs that are kept.
+# What `make test` cannot show, since it compiles in haste: the bits that users get, in kernels, in a network and on a Ray
+# cluster (which takes more time to start than to ask); the demo, and programs that are kept.
 SHIPPED := tests/test_seat.py tests/test_fused.py tests/test_apart.py tests/test_agent.py tests/test_neighbours.py \
-	tests/test_scale.py::test_kept_programs_change_no_bit_and_may_be_refused \
+	tests/test_apart_ray.py tests/test_study_ray.py tests/test_scale.py::test_kept_programs_change_no_bit_and_may_be_refused \
 	tests/test_docs.py::test_the_readmes_table_is_what_the_demo_prints \
 	tests/test_two_commands.py::test_the_demo_needs_the_core_packages_alone
 test-shipped: setup ## laws about bits and kernels, on some of their cases, compiled as users have it

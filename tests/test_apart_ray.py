@@ -87,6 +87,7 @@ def same(got, wanted) -> bool:
     return got.x.tobytes() == wanted.x.tobytes() and got.ledger == wanted.ledger and got.hops == wanted.hops
 
 
+@pytest.mark.shipped
 def test_an_actor_and_a_raylet_die_and_the_model_is_the_simulators(cluster, parts, tmp_path):
     paths, whole = parts
     how = {"budget": BUDGET, "walk": "cyclic", "activations": 48, "steps": STEPS, "seed": 3}
@@ -113,6 +114,7 @@ def test_an_actor_and_a_raylet_die_and_the_model_is_the_simulators(cluster, part
     assert got.epsilon_planned == wanted.epsilon_planned <= BUDGET.epsilon * (1 + 1e-9) and got.simulation
 
 
+@pytest.mark.shipped
 def test_rounds_over_files_and_objects_placed_by_hand(cluster, parts):
     paths, whole = parts
     few = rd.logistic(rd.Records(whole.data.X[:90], whole.data.y[:90]), agents=3, **PROBLEM, classes=[0, 1])
@@ -130,6 +132,7 @@ def test_rounds_over_files_and_objects_placed_by_hand(cluster, parts):
     assert same(got, rd.solve(few, rd.path(3), **how, **BARE))
 
 
+@pytest.mark.shipped
 def test_a_run_that_fits_one_node_is_one_task_with_the_same_result(cluster, parts):
     _, whole = parts
     how = {"budget": BUDGET, "walk": "cyclic", "activations": 6, "steps": STEPS, "seed": 0}
@@ -144,6 +147,7 @@ def only_here(x, a, b):
     """A loss that travels by the name of this module, which no node has."""
 
 
+@pytest.mark.shipped
 def test_what_goes_wrong_is_said_with_agent_and_path(cluster, parts, monkeypatch):
     paths, lock = parts[0], threading.Lock()
     pair, graph = [str(paths[0]), str(paths[1])], rd.path(2)
@@ -171,6 +175,7 @@ def test_what_goes_wrong_is_said_with_agent_and_path(cluster, parts, monkeypatch
         solve_apart(pair, graph, **(FILES | {"patience": 4}), placement=nowhere, progress=False)
 
 
+@pytest.mark.shipped
 def test_the_command_runs_apart_or_in_one_task_as_the_data_is(cluster, tmp_path):
     from typer.testing import CliRunner
 

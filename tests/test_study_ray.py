@@ -61,6 +61,7 @@ def local(cluster, study):
     return run_study(study, on="local", jobs=1).drop(["seconds", "host"])
 
 
+@pytest.mark.shipped
 def test_a_cluster_gives_the_numbers_of_local_processes(cluster, study, local):
     table = run_study(study, on="ray", address=cluster.address)
     assert table["status"].to_pylist() == ["finished"] * study.runs
@@ -85,6 +86,7 @@ def workers():
     return [pid for pid in words if words[pid].startswith(b"ray::Hand") and ours(pid)]
 
 
+@pytest.mark.shipped
 def test_a_worker_that_is_killed_and_a_node_that_is_lost_cost_no_run(cluster, study, local):
     """One worker by kill -9 in the middle of a task, then the whole node of another."""
     doomed = cluster.add_node(num_cpus=1, **COMMON)
@@ -106,6 +108,7 @@ def test_a_worker_that_is_killed_and_a_node_that_is_lost_cost_no_run(cluster, st
     assert table.drop(["seconds", "host"]).equals(local)
 
 
+@pytest.mark.shipped
 def test_a_task_that_kills_its_worker_is_failed_rows_and_the_study_goes_on(cluster, tmp_path):
     sources = []
     for features in (study_losses.KILLED, study_losses.FINE):
@@ -149,6 +152,7 @@ def test_a_bad_address_is_named_within_seconds(kind, study, monkeypatch):
     assert repr(address) in str(caught.value) and "ray status" in str(caught.value)
 
 
+@pytest.mark.shipped
 def test_other_versions_on_the_cluster_are_refused(cluster, monkeypatch):
     monkeypatch.setattr("relaydp.__version__", "9.9")
     with pytest.raises(InputError, match=r"other versions.*this process has relaydp 9\.9"):
@@ -163,6 +167,7 @@ def test_without_the_extra_it_says_what_to_install():
     assert "InputError: Ray cannot be imported" in found.stderr and 'pip install "relaydp[cluster]"' in found.stderr
 
 
+@pytest.mark.shipped
 def test_a_connection_that_is_there_is_used_and_left_alone(cluster):
     import ray
 
