@@ -5,43 +5,24 @@ import math
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from entrances import BUDGET, ENTRANCES, PRIVATE, alone, call, planned, solve
 
 import relaydp as rd
-from relaydp.cli.main import app
 from relaydp.errors import InputError, PrivacyError
 from relaydp.estimator import RelayLinearRegression, RelayLogisticRegression
 from relaydp.problem import build_again
 from relaydp.settings.config import build, parse_toml, read_config
 from relaydp.settings.values import as_classes
 
-BUDGET = rd.Budget(2.0, 1e-4)
 SECRET = 0.8125  # a label that no message may quote
 draw = np.random.default_rng(0)
 X = draw.uniform(size=(60, 3))
 Y = np.arange(60) % 2
 RUN = ["--agents", 3, "--ranges", "0,1", "--walk", "cyclic", "--activations", 2, "--steps", "paper"]
-PRIVATE = ["--epsilon", 2, "--delta", 1e-4]
 
 
 def problem(loss="logistic", y=Y, **options):
     return getattr(rd, loss)(rd.Records(X, y), agents=3, l2=1e-2, ranges=(0, 1), **options)
-
-
-def solve(made, **options):
-    return rd.solve(made, rd.ring(3), budget=BUDGET, activations=2, walk="cyclic", steps="paper", **options)
-
-
-def alone(made, **options):
-    return rd.solve_alone(made, BUDGET, activations=2, **options)
-
-
-def planned(made, **options):
-    return rd.plan(made, rd.ring(3), BUDGET, activations=2, walk="cyclic", steps="paper", **options)
-
-
-def call(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="relaydp")
 
 
 @pytest.fixture
@@ -63,7 +44,7 @@ def visits(tmp_path):
 
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
-@pytest.mark.parametrize("entrance", [solve, alone, planned], ids=["solve", "solve_alone", "plan"])
+@ENTRANCES
 def test_classes_found_in_the_records_are_refused_in_a_private_run(entrance, loss):
     y = np.where(Y == 1, SECRET, 0.25)
     found = problem(loss, y)

@@ -70,15 +70,16 @@ def outside(step, init=everyone, kind="rounds", answer=lambda state: state.x[0])
 
 
 KAPPA = 3.0
+RELAY = {"kind": "relay", "init": lambda setting, steps, x0: State(x0), "answer": lambda state: state.x}
 
 
-def exactly(step, declared: float = KAPPA) -> Algorithm:
+def exactly(step, declared: float = KAPPA, **how) -> Algorithm:
     """The same for exact minimisers, with what it says their kappa is."""
 
     def curvature(steps, graph, activations):
         return np.full((activations, graph.agents), declared)
 
-    return replace(outside(step), mechanisms=("objective",), data="argmin", curvature=curvature)
+    return replace(outside(step, **how), mechanisms=("objective",), data="argmin", curvature=curvature)
 
 
 @pytest.fixture
@@ -194,10 +195,7 @@ def test_the_gradient_doors_are_shut_under_noise_in_the_objective(solved, door):
             return told(setting.gradients(state.x))
         return told(setting.gradient(state.x))
 
-    algorithm = exactly(step)
-    if door == "gradient":
-        init, answer = lambda s, st, x0: State(x0), lambda state: state.x
-        algorithm = replace(algorithm, kind="relay", links="hop", init=init, answer=answer)
+    algorithm = exactly(step, **(RELAY if door == "gradient" else {}))
     with pytest.raises(rd.errors.PrivacyError, match="noise is in the objective"):
         solved(algorithm, 0, walk="cyclic")
 
@@ -265,10 +263,7 @@ def test_minimisers_are_asked_at_one_point_too(solved, door):
         ask, kappa = (setting.argmin, jnp.asarray(KAPPA)) if x.ndim == 1 else (setting.argmins, jnp.full(4, KAPPA))
         return told(ask(x[..., 0], kappa, x, False))
 
-    method = exactly(step)
-    if door == "argmin":
-        init, answer = lambda s, st, x0: State(x0), lambda state: state.x
-        method = replace(method, kind="relay", links="hop", init=init, answer=answer)
+    method = exactly(step, **(RELAY if door == "argmin" else {}))
     with pytest.raises(rd.errors.PrivacyError, match="one release is at one point per agent"):
         solved(method, 0, walk="cyclic")
 

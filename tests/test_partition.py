@@ -6,17 +6,15 @@ import math
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from entrances import BUDGET, ENTRANCES, PRIVATE, alone, call, solve
 
 import relaydp as rd
 from relaydp import partition
-from relaydp.cli.main import app
 from relaydp.errors import InputError, PrivacyError
 from relaydp.estimator import RelayLogisticRegression
 from relaydp.problem import build_again
 from relaydp.problem.partition import Split
 
-BUDGET = rd.Budget(2.0, 1e-4)
 draw = np.random.default_rng(0)
 X = draw.uniform(size=(60, 3))
 Y = np.arange(60) % 2
@@ -24,27 +22,10 @@ WHERE = np.repeat(["a", "b", "c"], 20)
 DATA = rd.Records(X, Y, ranges=(0, 1), classes=(0, 1), groups={"site": WHERE})
 NAMES = ("a", "b", "c")
 RUN = ["--agents", 3, "--ranges", "0,1", "--classes", "0,1", "--walk", "cyclic", "--activations", 2, "--steps", "paper"]
-PRIVATE = ["--epsilon", 2, "--delta", 1e-4]
 
 
 def problem(agents=3, data=DATA):
     return rd.logistic(data, agents, l2=1e-2)
-
-
-def solve(made, **options):
-    return rd.solve(made, rd.ring(3), budget=BUDGET, activations=2, walk="cyclic", steps="paper", **options)
-
-
-def alone(made, **options):
-    return rd.solve_alone(made, BUDGET, activations=2, **options)
-
-
-def planned(made, **options):
-    return rd.plan(made, rd.ring(3), BUDGET, activations=2, walk="cyclic", steps="paper", **options)
-
-
-def call(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="relaydp")
 
 
 def split(order, sizes=(20, 20, 20), names=NAMES):
@@ -56,7 +37,6 @@ def wrapped(data):
     return partition.even(3)(data)
 
 
-ENTRANCES = pytest.mark.parametrize("entrance", [solve, alone, planned], ids=["solve", "solve_alone", "plan"])
 MAY_LOOK = {
     "by labels": partition.dirichlet(3, 50.0),
     "a function of one's own": lambda data: Split(np.argsort(data.y, kind="stable"), np.full(3, 20), NAMES),

@@ -4,15 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from entrances import BUDGET, ENTRANCES, PRIVATE, alone, call, planned, solve
 
 import relaydp as rd
-from relaydp.cli.main import app
 from relaydp.errors import InputError, PrivacyError
 
-BUDGET = rd.Budget(2.0, 1e-4)
 RUN = ["--agents", 3, "--ranges", "0,1", "--walk", "cyclic", "--activations", 2, "--steps", "paper", "--classes", "0,1"]
-PRIVATE = ["--epsilon", 2, "--delta", 1e-4]
 
 
 @pytest.fixture
@@ -32,24 +29,8 @@ def problem(file, features=None, loss="logistic", **options):
     return getattr(rd, loss)(rd.load_data(file, features=features), agents=3, ranges=(0, 1), **declared, **options)
 
 
-def solve(made, **options):
-    return rd.solve(made, rd.ring(3), budget=BUDGET, activations=2, walk="cyclic", steps="paper", **options)
-
-
-def alone(made, **options):
-    return rd.solve_alone(made, BUDGET, activations=2, **options)
-
-
-def planned(made, **options):
-    return rd.plan(made, rd.ring(3), BUDGET, activations=2, walk="cyclic", steps="paper", **options)
-
-
-def call(*args):
-    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="relaydp")
-
-
 @pytest.mark.parametrize("loss", ["logistic", "least_squares"])
-@pytest.mark.parametrize("entrance", [solve, alone, planned], ids=["solve", "solve_alone", "plan"])
+@ENTRANCES
 def test_a_width_found_in_the_records_is_refused_in_a_private_run(entrance, loss, files):
     for file, width in ((files["narrow"], 2), (files["wide"], 5)):
         found = problem(file, loss=loss)

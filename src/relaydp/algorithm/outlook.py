@@ -250,7 +250,7 @@ def _noise_of_all(felt: list[np.ndarray], ratio: float | None, variance: np.ndar
     Mostly each is the end of the longest, and no share needs to be raised to the least one: then (4) is a running sum.
     """
     longest = felt[-1]
-    ends = ratio is None and all(np.shares_memory(w, longest) for w in felt[:-1])
+    ends = ratio is None and longest.base is not None and all(w.base is longest.base for w in felt)
     if not ends or len(felt) == 1:
         return np.stack([_noise(w, ratio, variance) for w in felt], axis=1)
     backwards = np.sqrt(longest[:, ::-1])  # (candidates, T, agents)
