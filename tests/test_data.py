@@ -706,3 +706,12 @@ def test_names_are_in_the_promised_order():
         "fashion",
         "cifar10",
     )
+
+
+@pytest.mark.parametrize("first", ["0.1,0.2,1", "0.1,NA,1", "0.1,,1", "0.1,0.2,true", "n,1,0.5", "0.6,0.3,yes"])
+def test_a_first_record_never_passes_for_a_header(first, tmp_path):
+    """Not with some words among its numbers, either: it would name the columns, and choose the label's."""
+    path = tmp_path / "bare.csv"
+    path.write_text(first + "\n0.3,0.4,0\n0.5,0.6,1\n")
+    with pytest.raises(InputError, match="where column names were needed"):
+        read_table(path)

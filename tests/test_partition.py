@@ -265,3 +265,14 @@ def test_other_columns_of_the_private_file_are_the_private_records(files):
     prior = rd.logistic(rd.load_data(files["linked"]), 1, ranges=(0, 1))
     turned = rd.Records(data.X[:, ::-1], data.y, source=data.source)
     assert data.same_as(prior.data) and data.same_as(turned) and not data.same_as(rd.load_data(files["public"]))
+
+
+def test_records_that_gave_a_column_away_are_the_same_records():
+    """Whose a record is, is no feature of the private problem; its prior may still have it as one."""
+    site = np.repeat([0.0, 1.0, 2.0], 20)
+    data = rd.Records(np.column_stack([X, site]), Y, ranges=(0, 2), classes=(0, 1), columns=("a", "b", "c", "site"))
+    made = rd.logistic(data, "site", l2=1e-2, intercept=True)
+    with pytest.raises(PrivacyError, match="the prior must be public records"):
+        solve(made, prior=rd.logistic(data, 1, l2=1e-2))
+    other = rd.Records(np.column_stack([X**2, site]), Y, ranges=(0, 2), classes=(0, 1), columns=data.columns)
+    solve(made, prior=rd.logistic(other, 1, l2=1e-2))

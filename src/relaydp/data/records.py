@@ -197,7 +197,15 @@ class Records:
     def same_as(self, other: Records) -> bool:
         """Whether these are records of one file, or have one another's features, whatever the labels are."""
         here, there = (None if one.source is None else os.path.realpath(one.source["source"]) for one in (self, other))
-        return self is other or (here is not None and here == there) or np.array_equal(self.X, other.X)
+        if self is other or (here is not None and here == there) or np.array_equal(self.X, other.X):
+            return True
+        # one of them may have given a column away, as whose a record is
+        mine, theirs = self.columns or (), other.columns or ()
+        shared = [name for name in mine if name in theirs]
+        left, right = (
+            one.X[:, [names.index(name) for name in shared]] for one, names in ((self, mine), (other, theirs))
+        )
+        return bool(shared) and np.array_equal(left, right)
 
     def digest(self) -> str:
         """sha256 of the training records as stored: what a saved result remembers of its data."""

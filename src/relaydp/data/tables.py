@@ -57,10 +57,12 @@ def read_delimited(path: Path, delimiter: str) -> pa.Table:
             f"{columns} columns; needed as many in every row. Correct that line; a text with a comma needs quotes."
         ) from None
     _check_separator(table.column_names, path, delimiter)
-    if table.num_columns > 0 and all(_is_number(name) for name in table.column_names):
+    # A record has a number at least: one that stands where the header should be may not pass for names, all or some.
+    number = next(filter(_is_number, table.column_names), None)
+    if number is not None:
         raise InputError(
-            f"{path.name} starts with {table.column_names[0]!r} where column names were needed. "
-            "Add a header row above the first record."
+            f"{path.name} starts with {number!r} where column names were needed. Add a header row above the first "
+            "record, with names that are no numbers, such as c1."
         )
     return table
 
