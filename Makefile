@@ -49,24 +49,25 @@ test-times: setup ## the same, and where the time went
 
 # What `make test` cannot show, since it compiles in haste: the bits that users get, in kernels, in a network and on a Ray
 # cluster (which takes more time to start than to ask); the demo, and programs that are kept.
-SHIPPED := tests/test_seat.py tests/test_fused.py tests/test_apart.py tests/test_agent.py tests/test_neighbours.py \
-	tests/test_apart_ray.py tests/test_study_ray.py tests/test_scale.py::test_kept_programs_change_no_bit_and_may_be_refused \
-	tests/test_docs.py::test_the_readmes_table_is_what_the_demo_prints \
-	tests/test_two_commands.py::test_the_demo_needs_the_core_packages_alone
+SHIPPED := tests/party/test_party.py tests/problem/kernels/test_kernels.py tests/engine/test_neighbours.py \
+	tests/network/test_agent.py tests/cluster/test_solving_apart.py tests/cluster/test_solving_apart_ray.py \
+	tests/cluster/test_study_ray.py tests/engine/test_scale.py::test_kept_programs_change_no_bit_and_may_be_refused \
+	tests/repository/test_docs.py::test_the_readmes_table_is_what_the_demo_prints \
+	tests/repository/test_two_commands.py::test_the_demo_needs_the_core_packages_alone
 test-shipped: setup ## laws about bits and kernels, on some of their cases, compiled as users have it
 	RELAYDP_TESTS=shipped $(BIN)/python -m pytest -q -n auto --dist worksteal $(SHIPPED)
 
 # In two halves: every program that XLA compiles takes mappings of memory, and Linux allows a process 65,530 of them.
 test-all: setup ## every case but the slow ones, compiled as users have it (most of an hour on two cores)
-	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -n auto --dist worksteal tests/test_[a-h]*.py
-	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -n auto --dist worksteal tests/test_[i-z]*.py
+	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -n auto --dist worksteal tests/[a-e]*/
+	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -n auto --dist worksteal tests/[f-z]*/
 
 test-slow: setup ## the slow checks: real data, many seeds, large graphs
 	RELAYDP_TESTS=all $(BIN)/python -m pytest -q -m slow
 
 test-sklearn: setup ## the estimators with the previous minor version of scikit-learn (SKLEARN="-m slow" for the checks without privacy)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/sklearn "scikit-learn==1.8.*"
-	PYTHONPATH=build/sklearn $(BIN)/python -m pytest -q -n 2 $(SKLEARN) tests/test_estimator.py
+	PYTHONPATH=build/sklearn $(BIN)/python -m pytest -q -n 2 $(SKLEARN) tests/estimator/test_estimator.py
 
 kill-test: setup ## kill agents of a consortium 500 times and check their journals (KILLS="--kills 50" for a taste)
 	$(BIN)/python tests/kill_test.py $(or $(KILLS),--kills 500 --agents 8)
@@ -88,7 +89,7 @@ lint: setup ## ruff and pyright
 docs: setup ## README's picture and table, the page of errors, every snippet, and the site in build/site
 	$(BIN)/python scripts/update_readme.py
 	$(BIN)/python scripts/update_errors.py
-	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_site.py
+	$(BIN)/python -m pytest -q tests/repository/test_docs.py tests/repository/test_site.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## remove the environment and caches

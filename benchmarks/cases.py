@@ -88,7 +88,7 @@ def make_problem(name: str, loss: str, options: Options) -> Any:
 def make_plan(problem: Any, graph: Any, activations: int, algorithm: str = "recal", **asked: Any) -> Any:
     import jax
 
-    from relaydp.engine.plan import make_plan as draw_up
+    from relaydp.planning.planner import make_plan as draw_up
 
     usual: dict[str, Any] = dict(mechanism=None, budget=None, walk="cyclic", steps="paper", start=0)
     absent: dict[str, Any] = dict(ratio=None, variant=None, noise=None)
@@ -99,7 +99,7 @@ def make_plan(problem: Any, graph: Any, activations: int, algorithm: str = "reca
 def runner(problem: Any, graph: Any, plan: Any, warm: bool = True) -> Callable[[], Any]:
     """A whole run without trace or transcript, compiled unless not `warm`: call it and it has happened."""
     from relaydp.engine.loop import run
-    from relaydp.engine.randomness import Simulated
+    from relaydp.oracle.randomness import Simulated
 
     def go() -> Any:
         return run(problem, graph, plan, np.zeros(problem.dim), Simulated(1), False)
@@ -114,7 +114,7 @@ def hop_runner(problem: Any, graph: Any, plan: Any, hops: int) -> Callable[[], N
     import jax
     import jax.numpy as jnp
 
-    from relaydp.engine import ahead
+    from relaydp.engine import prefetch
     from relaydp.engine.loop import advance, begin, turns_of, world_of
 
     world = world_of(problem, graph, plan)
@@ -132,7 +132,7 @@ def hop_runner(problem: Any, graph: Any, plan: Any, hops: int) -> Callable[[], N
         turns,
         False,
         1,
-        ahead.pays(plan, problem.dim),
+        prefetch.pays(plan, problem.dim),
     ).compile()  # not run: an exact minimiser may take minutes
 
     def go() -> None:
@@ -267,7 +267,7 @@ def batch(name: str, many: int, options: Options) -> Figures:
     import jax
 
     import relaydp as rd
-    from relaydp.engine.sweep import run_plans
+    from relaydp.engine.sweeps import run_plans
 
     if many > 64 and jax.default_backend() == "cpu" and not options.everything:
         raise Skip(f"{many} runs at once are for an accelerator; --all measures them here too")
@@ -456,7 +456,7 @@ def gpu(options: Options) -> Figures:
     import jax.numpy as jnp
 
     import relaydp as rd
-    from relaydp.engine.sweep import run_plans
+    from relaydp.engine.sweeps import run_plans
 
     if jax.default_backend() == "cpu" and not options.everything:
         raise Skip("no accelerator")

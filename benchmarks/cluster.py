@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from relaydp.cluster.connect import connect
+from relaydp.cluster.connection import connect
 
 AGENTS, LAP = 2, 20  # agents, and hops between two changes from hop to bare call
 RECORDS = 4000  # of the agent whose gradient is measured
@@ -61,7 +61,7 @@ class Echo:
 
 def solve(paths: list[str], dim: int, activations: int, progress: Any = False) -> None:
     import relaydp as rd
-    from relaydp.cluster.apart import solve_apart
+    from relaydp.cluster.solving_apart import solve_apart
 
     solve_apart(
         paths,
@@ -132,23 +132,23 @@ def in_one_process(dim: int) -> dict[str, float]:
 def one_agent(path: str, records: int, dim: int) -> dict[str, float]:
     """What an agent does by itself; run in a process of its own."""
     import relaydp as rd
-    from relaydp.cluster import apart, parts
-    from relaydp.cluster.actor import Agent, Seating
+    from relaydp.cluster import partitions, solving_apart
+    from relaydp.cluster.agent_actors import Agent, Seating
 
     options = dict(columns=None, features=dim, label=None, classes=[0, 1], ranges=None, l2=0.01, record_norm=1.0)
-    task = parts.make_task("logistic", **options)
-    part = parts.Part(0, "agent 0", path)
+    task = partitions.make_task("logistic", **options)
+    part = partitions.Part(0, "agent 0", path)
     agent, graph = Agent(part, task, ""), rd.path(AGENTS)
     about = agent.about()
     budget = rd.Budget(1e6, 1e-5)
-    asked = apart.Asked("recal", "auto", budget, 50, "tour", STEPS, 0, 0, None, None, None)
-    plan = apart._plan(parts.outline(task, [records] * AGENTS), graph, asked)
-    seating = [Seating(apart._brief(plan), graph, 0, about.raw, about.kept, (about.fingerprint,) * AGENTS)]
+    asked = solving_apart.Asked("recal", "auto", budget, 50, "tour", STEPS, 0, 0, None, None, None)
+    plan = solving_apart._plan(partitions.outline(task, [records] * AGENTS), graph, asked)
+    seating = [Seating(solving_apart._brief(plan), graph, 0, about.raw, about.kept, (about.fingerprint,) * AGENTS)]
     rows, baton = agent.act(seating, b"", None, 0, 0)
     act = seconds(lambda: agent.act(seating, rows, baton, 2, 1), 30)
     with open("/proc/self/status") as status:
         taken = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
-    load = seconds(lambda: parts.read_part(part, task, lambda value: value), 3)
+    load = seconds(lambda: partitions.read_part(part, task, lambda value: value), 3)
     return {"load": load, "act": act, "mb": taken / 1024}
 
 

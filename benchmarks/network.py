@@ -30,9 +30,9 @@ PARTIES = 4
 
 def stage(folder: Path, dim: int, hops: int) -> Any:
     """Four parties on a ring with a few records of `dim` features, planned for so many hops."""
-    from relaydp.runtime.consortium import draw_up, make_consortium, write_consortium
-    from relaydp.runtime.identity import CERTIFICATE, keygen
-    from relaydp.runtime.rehearsal import Stage, free_ports
+    from relaydp.network.consortium.file import draw_up, make_consortium, write_consortium
+    from relaydp.network.consortium.identity import CERTIFICATE, keygen
+    from relaydp.network.operations.rehearsal import Stage, free_ports
 
     names, homes, tables, parties = [f"p{i}" for i in range(PARTIES)], [], [], []
     draw = np.random.default_rng(0)
@@ -74,7 +74,7 @@ class Stamp:
 
 def launch_stand_in(settings: Any, pipe: Any) -> None:
     """What the half with the records runs instead: an activation gives the baton back as it came."""
-    from relaydp.runtime.vault import Vault, work
+    from relaydp.network.records.process import Vault, work
 
     Vault.relay = lambda self, rows, baton, hop, activation: (rows or self.seat.begin(), baton)  # type: ignore[method-assign]
     work(settings, pipe)
@@ -82,16 +82,16 @@ def launch_stand_in(settings: Any, pipe: Any) -> None:
 
 def agent(settings: Any, stamps: str | None, log: str) -> None:
     os.dup2(os.open(log, os.O_WRONLY), 2)
-    from relaydp.runtime import workroom
-    from relaydp.runtime.serve import serve
+    from relaydp.network.operations.serve import serve
+    from relaydp.network.records import pipe
 
     if stamps is not None:
-        workroom._launch = launch_stand_in
+        pipe._launch = launch_stand_in
     serve(settings, None if stamps is None else Stamp(stamps))
 
 
 def run(place: Any, folder: Path, linger: float, stand_in: bool, rest: float = 60.0) -> list[Any]:
-    from relaydp.runtime.brief import Settings
+    from relaydp.network.records.public_plan import Settings
 
     context = multiprocessing.get_context("spawn")
     running = []
@@ -126,7 +126,7 @@ def fsync_floor(folder: Path, size: int) -> float:
 
 def noise_cost(dim: int) -> float:
     """Microseconds a coefficient of one draw of the noise that agents add."""
-    from relaydp.runtime.noise import Sampler
+    from relaydp.party.noise import Sampler
 
     draw, found = Sampler(), []
     for _ in range(6):

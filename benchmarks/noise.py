@@ -77,9 +77,9 @@ def opendp_release(dim: int) -> Callable[[], object] | None:
 
 
 def measure_release(dim: int, times: int) -> None:
+    from relaydp.party.noise import Sampler
     from relaydp.privacy import lattice
     from relaydp.privacy.secret import K, draw_lattice, release_secret
-    from relaydp.runtime.noise import Sampler
 
     sampler, value, draws = Sampler(), np.zeros(dim), draw_lattice(dim)
     words, found = np.frombuffer(os.urandom(32 * dim + 4096), np.int64).copy(), np.empty(dim, np.int64)
@@ -105,7 +105,7 @@ def measure_release(dim: int, times: int) -> None:
 
 def start() -> dict[str, float]:
     """In a new process: what the first sampler of a process costs."""
-    from relaydp.runtime import noise
+    from relaydp.party import noise
 
     before = resident()
     seconds = timed(noise.Sampler)

@@ -31,8 +31,8 @@ import jax
 import numpy as np
 
 import relaydp as rd
-from relaydp.algorithm.steps import RecalSteps, fractions
-from relaydp.engine.sweep import run_plans
+from relaydp.algorithm.recal_steps import RecalSteps, fractions
+from relaydp.engine.sweeps import run_plans
 from relaydp.privacy import gaussian_scale, geometric
 
 DATA = ("ijcnn1", "mnist", "fashion", "cifar10")

@@ -37,7 +37,7 @@ STUDY = {
 }
 TICKS = os.sysconf("SC_CLK_TCK")
 CORES = len(os.sched_getaffinity(0))
-WORKERS = ("ray::", "relaydp.cluster.pool")  # in their command lines; the rest is Ray's own
+WORKERS = ("ray::", "relaydp.cluster.process_workers")  # in their command lines; the rest is Ray's own
 
 
 class Meter:
@@ -108,10 +108,10 @@ def as_tasks(study: Any) -> Any:
     """The same over Ray's plain tasks, which find a warm worker by luck: only to be compared with."""
     import pyarrow as pa
 
-    from relaydp.cluster.connect import connect
-    from relaydp.cluster.pool import threads
-    from relaydp.cluster.table import make_part
-    from relaydp.cluster.tasks import run_task, tasks_of
+    from relaydp.cluster.connection import connect
+    from relaydp.cluster.process_workers import threads
+    from relaydp.cluster.study_folder import make_part
+    from relaydp.cluster.study_tasks import run_task, tasks_of
 
     tasks = tasks_of(study)
     with connect() as ray:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from relaydp.runtime.rehearsal import free_ports
+from relaydp.network.operations.rehearsal import free_ports
 
 SEED = 11
 BATON, ROUND, ENDING = 1, 2, 3  # kinds of messages, as the journals have them
@@ -45,7 +45,7 @@ def wait_for(what: Callable[[], Any], seconds: float = STUCK) -> Any:
 
 @lru_cache(maxsize=8)
 def _read(file: Path, text: bytes) -> Any:
-    from relaydp.runtime.consortium import read_consortium
+    from relaydp.network.consortium.file import read_consortium
 
     return read_consortium(file)
 
@@ -64,12 +64,12 @@ class Lab:
         return _read(self.file, self.file.read_bytes())
 
     def journal(self, party: int) -> Path:
-        from relaydp.runtime.places import journal_folder
+        from relaydp.network.operations.paths import journal_folder
 
         return journal_folder(self.homes[party], self.consortium.identity)
 
     def settings(self, party: int, **changes: Any) -> Any:
-        from relaydp.runtime.brief import Settings
+        from relaydp.network.records.public_plan import Settings
 
         given = dict(home=self.homes[party], consortium=self.file, data=self.tables[party], max_epsilon=100.0)
         return Settings(**{**given, "seed": SEED, "linger": 0.3, "isolated": False, **changes})
@@ -92,8 +92,8 @@ def make_lab(
 ) -> Lab:
     """Everything a consortium needs, under `folder`; breast-cancer records, a few each."""
     import relaydp as rd
-    from relaydp.runtime.consortium import draw_up, read_consortium, write_consortium
-    from relaydp.runtime.identity import CERTIFICATE, fingerprint, keygen
+    from relaydp.network.consortium.file import draw_up, read_consortium, write_consortium
+    from relaydp.network.consortium.identity import CERTIFICATE, fingerprint, keygen
 
     data = rd.load_data("breast-cancer")
     low, high = data.ranges
@@ -151,7 +151,7 @@ def run_agent(settings: Any, log: str, hook: Callable[[], Callable[[str], None]]
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(file, 2)
     from relaydp.errors import RelayError
-    from relaydp.runtime.serve import serve
+    from relaydp.network.operations.serve import serve
 
     try:
         serve(settings, None if hook is None else hook())
@@ -300,7 +300,7 @@ def faults(lab: Lab) -> list[str]:
 def _own_faults(lab: Lab, party: int, book: Books) -> Iterable[str]:
     """What one party's books show by themselves."""
     from relaydp.errors import RelayError
-    from relaydp.runtime.serve import inspect
+    from relaydp.network.operations.serve import inspect
 
     if not book.facts:
         yield "has no journal"
@@ -419,7 +419,7 @@ def _shared_faults(everyone: list[Books]) -> list[str]:
 
 def _price_faults(lab: Lab) -> list[str]:
     """u = sum of l_i, to rounding: no activation was lost or counted twice in the baton."""
-    from relaydp.runtime.wire import parse
+    from relaydp.network.messages.wire import parse
 
     parties, dim = len(lab.homes), len(lab.consortium.problem.columns)
     prices = np.zeros(dim)

@@ -44,8 +44,8 @@ from hostile_peer import (
     tls_context,
 )
 
-from relaydp.runtime import relay_pb2 as pb
-from relaydp.runtime.wire import BATON, ENDING, KINDS, Message, parse
+from relaydp.network.messages import relay_pb2 as pb
+from relaydp.network.messages.wire import BATON, ENDING, KINDS, Message, parse
 
 GROWTH = 64 * 2**20  # bytes that the agent's memory may grow by, however long it takes
 WHOLE = (0, 1, 2, 3, 4, 2**7, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 2**63, 2**64 - 1)

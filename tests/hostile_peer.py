@@ -25,7 +25,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from relaydp.runtime.identity import CERTIFICATE, KEY
+from relaydp.network.consortium.identity import CERTIFICATE, KEY
 
 RELAY = "/relaydp.v1.Relay"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -74,11 +74,11 @@ class Blow:
 
 def run_watched(settings: Any, log: str, hook: Any = None) -> None:
     """An agent whose every message is noted at the moment at which it is handed to the network."""
-    from relaydp.runtime import seat
-    from relaydp.runtime.post import Peer
+    from relaydp.network.messages.outbox import Peer
+    from relaydp.party import party
 
     multiprocessing.current_process()._config["daemon"] = False  # it may have a child: the half with the records
-    seat.on_network = lambda algorithm: None  # whether it can run on a network: to find out takes half of a start
+    party.on_network = lambda algorithm: None  # whether it can run on a network: to find out takes half of a start
     wire = os.open(Path(log).with_suffix(".wire"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     pass_on = Peer.pass_on
 
@@ -93,7 +93,7 @@ def run_watched(settings: Any, log: str, hook: Any = None) -> None:
 
 def run_unsafe(settings: Any, log: str, hook: Any = None) -> None:
     """An agent that sends before it commits, and does not ask its neighbours what they had from it."""
-    from relaydp.runtime.agent import Agent
+    from relaydp.network.operations.agent import Agent
 
     async def ask_nothing(self: Any, j: int) -> Any:
         return await self.peers[j].greet(self.brief.identity, self.journal.epoch)
@@ -104,9 +104,9 @@ def run_unsafe(settings: Any, log: str, hook: Any = None) -> None:
 
 def run_early(settings: Any, log: str, hook: Any = None) -> None:
     """An agent that sends before it commits; its neighbours' memory is all that is left to stop it."""
-    from relaydp.runtime.post import Unreachable
-    from relaydp.runtime.relaying import Relaying
-    from relaydp.runtime.rounds import Rounds
+    from relaydp.network.messages.outbox import Unreachable
+    from relaydp.network.messages.relaying import Relaying
+    from relaydp.network.messages.rounds import Rounds
 
     async def insist(peer: Any, message: Any) -> None:
         """What was never taken in cannot be told from what comes later, so a slow neighbour is waited for."""
@@ -379,9 +379,9 @@ def verify_faults(result: Path) -> list[str]:
 def same_as_simulated(lab: Lab, seed: int) -> bool:
     """Whether all models are the simulator's for the route that was really taken, bit for bit."""
     from relaydp.graph import Route
-    from relaydp.runtime.consortium import read_own_records
-    from relaydp.runtime.course import route_of
-    from relaydp.runtime.rehearsal import simulated
+    from relaydp.network.consortium.file import read_own_records
+    from relaydp.network.messages.next_hop import route_of
+    from relaydp.network.operations.rehearsal import simulated
 
     agreed = lab.consortium
     everyone = [read_own_records(agreed, table) for table in lab.tables]
@@ -439,7 +439,7 @@ class Campaign:
         return 1 if self.faults else 130 if stopped else 0
 
     def _run_all(self) -> None:
-        from relaydp.runtime.journal import POINTS
+        from relaydp.network.messages.journal import POINTS
 
         asked = self.asked
         chance = random.Random(asked.seed)
@@ -505,7 +505,7 @@ class Campaign:
     def _sum_up(self, stopped: bool) -> None:
         from rich.table import Table
 
-        from relaydp.runtime.journal import POINTS
+        from relaydp.network.messages.journal import POINTS
 
         table = Table(box=None, header_style="bold", pad_edge=False)
         table.add_column("killed")

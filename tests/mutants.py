@@ -42,24 +42,24 @@ def test(name: str) -> str:
     return name
 
 
-ONCE = test("test_door.py::test_whoever_asks_more_than_once_a_turn_is_refused")
-INIT = test("test_door.py::test_init_may_not_ask")
-UNSEEN = test("test_door.py::test_a_step_sees_no_noise")
-SHUT = test("test_door.py::test_the_gradient_doors_are_shut_under_noise_in_the_objective")
-KAPPA = test("test_door.py::test_a_minimiser_with_less_kappa_than_was_priced_is_no_number")
-NO_OBJECTIVE = test("test_door.py::test_secret_noise_goes_into_no_objective")
-REFUSED = test("test_objective.py::test_a_private_run_is_refused_before_a_record_is_touched")
-LONG = test("test_door.py::test_a_long_relay_has_the_noise_it_is_charged_for_to_its_last_chunk")
-LATTICE = test("test_door.py::test_secret_turns_have_the_scales_of_the_lattice")
-NOBODY = test("test_door.py::test_where_nobody_acts_the_answer_is_0")
-DECLARED = test("test_classes.py::test_classes_found_in_the_records_are_refused_in_a_private_run")
-WIDTH = test("test_width.py::test_a_width_found_in_the_records_is_refused_in_a_private_run")
-FROM_1 = test("test_data.py::test_one_index_0_moves_nobodys_columns")
-DEALT = test("test_partition.py::test_a_split_that_may_look_at_the_records_is_refused_in_a_private_run")
-HELD = test("test_partition.py::test_a_split_that_is_none_is_refused_in_every_run")
-PRIOR = test("test_partition.py::test_a_prior_of_the_private_records_is_refused")
-ALONE = test("test_door.py::test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged")
-PURPOSES = test("test_door.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
+ONCE = test("oracle/test_oracle.py::test_whoever_asks_more_than_once_a_turn_is_refused")
+INIT = test("oracle/test_oracle.py::test_init_may_not_ask")
+UNSEEN = test("oracle/test_oracle.py::test_a_step_sees_no_noise")
+SHUT = test("oracle/test_oracle.py::test_the_gradient_doors_are_shut_under_noise_in_the_objective")
+KAPPA = test("oracle/test_oracle.py::test_a_minimiser_with_less_kappa_than_was_priced_is_no_number")
+NO_OBJECTIVE = test("oracle/test_oracle.py::test_secret_noise_goes_into_no_objective")
+REFUSED = test("privacy/test_objective.py::test_a_private_run_is_refused_before_a_record_is_touched")
+LONG = test("oracle/test_oracle.py::test_a_long_relay_has_the_noise_it_is_charged_for_to_its_last_chunk")
+LATTICE = test("oracle/test_oracle.py::test_secret_turns_have_the_scales_of_the_lattice")
+NOBODY = test("oracle/test_oracle.py::test_where_nobody_acts_the_answer_is_0")
+DECLARED = test("problem/test_classes.py::test_classes_found_in_the_records_are_refused_in_a_private_run")
+WIDTH = test("data/test_width.py::test_a_width_found_in_the_records_is_refused_in_a_private_run")
+FROM_1 = test("data/test_data.py::test_one_index_0_moves_nobodys_columns")
+DEALT = test("problem/test_partition.py::test_a_split_that_may_look_at_the_records_is_refused_in_a_private_run")
+HELD = test("problem/test_partition.py::test_a_split_that_is_none_is_refused_in_every_run")
+PRIOR = test("problem/test_partition.py::test_a_prior_of_the_private_records_is_refused")
+ALONE = test("oracle/test_oracle.py::test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged")
+PURPOSES = test("oracle/test_oracle.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
 
 
 @dataclass(frozen=True)
@@ -96,18 +96,18 @@ FROM_WALK = (
 
 MUTANTS = [
     # noise
-    Mutant("noise x 0.8", "engine/door.py", SECRET, SECRET.replace("scale", "0.8 * scale"), "audit"),
-    Mutant("noise x 0.95", "engine/door.py", SECRET, SECRET.replace("scale", "0.95 * scale"), "audit"),
+    Mutant("noise x 0.8", "oracle/oracle.py", SECRET, SECRET.replace("scale", "0.8 * scale"), "audit"),
+    Mutant("noise x 0.95", "oracle/oracle.py", SECRET, SECRET.replace("scale", "0.95 * scale"), "audit"),
     Mutant(
-        "a simulation's noise x 0.8", "engine/door.py", KEYED, KEYED.replace("scale", "0.8 * scale"),
+        "a simulation's noise x 0.8", "oracle/oracle.py", KEYED, KEYED.replace("scale", "0.8 * scale"),
         "audit of a simulation",
     ),
     Mutant(
-        "a simulation's noise x 0.95", "engine/door.py", KEYED, KEYED.replace("scale", "0.95 * scale"),
+        "a simulation's noise x 0.95", "oracle/oracle.py", KEYED, KEYED.replace("scale", "0.95 * scale"),
         "audit of a simulation",
     ),
     Mutant(
-        "no noise at one hop in 50", "engine/door.py", SECRET,
+        "no noise at one hop in 50", "oracle/oracle.py", SECRET,
         SECRET.replace("now.draws", "jnp.where(now.hop % 50 == 49, 0, now.draws)"), "audit",
     ),
     Mutant("no noise from the fifth chunk on", "engine/loop.py", DRAWN, f"{DRAWN} * (c < 4)", LONG),
@@ -115,16 +115,17 @@ MUTANTS = [
         "scales not stretched", "engine/loop.py", "plan.lattice_scales() if on_lattice else plan.scales", "plan.scales",
         LATTICE,
     ),
-    Mutant("noise reused every 12 hops", "engine/randomness.py", "return draws", REUSED, "audit"),
+    Mutant("noise reused every 12 hops", "oracle/randomness.py", "return draws", REUSED, "audit"),
     Mutant(
-        "objective noise x 0.8", "engine/door.py", "p + perturbation(", "p + 0.8 * perturbation(", "audit of objective",
+        "objective noise x 0.8", "oracle/oracle.py", "p + perturbation(", "p + 0.8 * perturbation(",
+        "audit of objective",
     ),
     Mutant(
         "objective noise of another length", "privacy/mechanism.py",
         "jax.random.gamma(far, float(shape[-1])", "jax.random.gamma(far, float(shape[-1]) - 0.5", "audit of objective",
     ),
     Mutant(
-        "objective noise the same at every hop", "engine/door.py", "now.scale, now.key)\n\n        def covered",
+        "objective noise the same at every hop", "oracle/oracle.py", "now.scale, now.key)\n\n        def covered",
         "now.scale, jax.random.key(0))\n\n        def covered", "audit of objective",
     ),
     Mutant(
@@ -133,7 +134,7 @@ MUTANTS = [
         NO_OBJECTIVE,
     ),
     Mutant(
-        "objective noise called private", "engine/randomness.py", "if mechanism in SOUND:", "if mechanism in PRICED:",
+        "objective noise called private", "oracle/randomness.py", "if mechanism in SOUND:", "if mechanism in PRICED:",
         REFUSED,
     ),
     Mutant(
@@ -141,7 +142,7 @@ MUTANTS = [
         "return np.rint(0.8 * _draw(int(count), K, os.urandom, READ)).astype(np.int64)", "audit",
     ),
     Mutant(
-        "secret draws replaced by zeros", "engine/randomness.py",
+        "secret draws replaced by zeros", "oracle/randomness.py",
         "secret.draw_lattice(int(acts.sum()) * dim).reshape(-1, dim)", "0", "audit",
     ),
     # where it comes from
@@ -151,35 +152,35 @@ MUTANTS = [
     ),
     Mutant("walk seed equals noise seed", "engine/loop.py", DRAWN, FROM_WALK, "audit"),
     Mutant(
-        "solve and solve_alone share a key", "engine/randomness.py", "WALK, NOISE, ALONE = 0, 1, 2",
+        "solve and solve_alone share a key", "oracle/randomness.py", "WALK, NOISE, ALONE = 0, 1, 2",
         "WALK, NOISE, ALONE = 0, 1, 1", PURPOSES,
     ),
     Mutant(
-        "a step sees the noise", "engine/door.py", "turn._replace(key=None, draws=None)", "turn", UNSEEN,
+        "a step sees the noise", "oracle/oracle.py", "turn._replace(key=None, draws=None)", "turn", UNSEEN,
     ),
     # what it is added to
     Mutant(
-        "clip after averaging", "engine/door.py", ANSWER,
+        "clip after averaging", "oracle/oracle.py", ANSWER,
         ANSWER.replace("silos.gradient(now.holder, y, clip)", AVERAGED), "audit",
     ),
     Mutant(
-        "data-dependent step", "engine/door.py", ANSWER,
+        "data-dependent step", "oracle/oracle.py", ANSWER,
         ANSWER.replace("privatise", "(1.0 + 0.2 * jnp.tanh(silos.y[0])) * privatise"), "audit",
     ),
     Mutant(
-        "data-dependent plan", "engine/plan.py",
-        "facts = problem.public_facts() if public else problem.measured_facts()",
-        "facts = replace(problem.measured_facts(), public=public)", "audit",
+        "data-dependent plan", "planning/planner.py",
+        "facts = problem.public_facts() if kind in PRICED else problem.measured_facts()",
+        "facts = __import__('dataclasses').replace(problem.measured_facts(), public=kind in PRICED)", "audit",
     ),
     Mutant(
         "sensitivity without the 2", "privacy/sensitivity.py", "bound = 2.0 * np.asarray", "bound = np.asarray", "audit"
     ),
     Mutant(
-        "fused kernel clips to 2c", "problem/kernel.py", "clip_slopes(z, norm, j, rows, clip)\n        for",
+        "fused kernel clips to 2c", "problem/kernels/gradient.py", "clip_slopes(z, norm, j, rows, clip)\n        for",
         "clip_slopes(z, norm, j, rows, 2.0 * clip)\n        for", "audit",
     ),
     Mutant(
-        "fused kernel leaves last rows unclipped", "problem/kernel.py",
+        "fused kernel leaves last rows unclipped", "problem/kernels/gradient.py",
         "clip_slopes(z, norm, j, rows, clip)\n        for",
         "clip_slopes(z, norm, j, whole, clip)\n        for", "audit",
     ),
@@ -188,30 +189,30 @@ MUTANTS = [
         "norm=column(np.minimum(norm, 1.0)),", "audit",
     ),
     # the door
-    Mutant("door asked twice", "engine/door.py", "if self._asked:", "if False:", ONCE),
+    Mutant("door asked twice", "oracle/oracle.py", "if self._asked:", "if False:", ONCE),
     Mutant(
-        "door asked in a loop", "engine/door.py",
+        "door asked in a loop", "oracle/oracle.py",
         "return any(trace == get_opaque_trace_state() for trace in self._traces)", "return True", ONCE,
     ),
     Mutant(
-        "init may ask", "engine/door.py", "once = _Closed() if turn is None else Once()", "once = Once()", INIT
+        "init may ask", "oracle/oracle.py", "once = _Closed() if turn is None else Once()", "once = Once()", INIT
     ),
-    Mutant("gradients without noise under objective", "engine/door.py", "if variant == OBJECTIVE:", "if False:", SHUT),
+    Mutant("gradients unnoised under objective", "oracle/oracle.py", "if variant == OBJECTIVE:", "if False:", SHUT),
     Mutant(
-        "objective: less kappa than was priced", "engine/door.py", "fine = kappa >= now.kappa * (1.0 - LESS)",
+        "objective: less kappa than was priced", "oracle/oracle.py", "fine = kappa >= now.kappa * (1.0 - LESS)",
         "fine = jnp.ones_like(kappa, bool)", KAPPA,
     ),
     Mutant(
-        "door answers where nobody acts", "engine/door.py",
+        "door answers where nobody acts", "oracle/oracle.py",
         "return jnp.where(now.acts if answer.ndim == 1 else now.acts[:, None], answer, 0.0)", "return answer", NOBODY,
     ),
     # training alone
     Mutant(
-        "solve_alone clips at 10c", "engine/alone.py", "clip = placed(facts.clip)",
+        "solve_alone clips at 10c", "engine/solving_alone.py", "clip = placed(facts.clip)",
         "clip = placed(10.0 * facts.clip)", ALONE,
     ),
     Mutant(
-        "solve_alone's noise x 0.8", "engine/alone.py", "noise = placed(a / L), placed(scales)",
+        "solve_alone's noise x 0.8", "engine/solving_alone.py", "noise = placed(a / L), placed(scales)",
         "noise = placed(a / L), placed(0.8 * scales)", ALONE,
     ),
     # what is public

@@ -9,19 +9,19 @@ import consortium_lab  # noqa: F401, E402
 import jax  # noqa: F401, E402
 import pyarrow.csv  # noqa: F401, E402
 
-import relaydp.runtime.agent  # noqa: F401, E402
-import relaydp.runtime.page  # noqa: F401, E402
-import relaydp.runtime.serve  # noqa: F401, E402
-import relaydp.runtime.vault  # noqa: F401, E402
-import relaydp.runtime.watch  # noqa: F401, E402
+import relaydp.network.operations.agent  # noqa: F401, E402
+import relaydp.network.operations.metrics  # noqa: F401, E402
+import relaydp.network.operations.serve  # noqa: F401, E402
+import relaydp.network.operations.status_page  # noqa: F401, E402
+import relaydp.network.records.process  # noqa: F401, E402
 
 try:
     importlib.import_module("pandas")  # pyarrow brings it in where it is installed
 except ImportError:
     pass
 try:
-    from relaydp.problem import kernel
+    from relaydp.problem.kernels import gradient
 
-    kernel.handler_for("float64")
+    gradient.handler_for("float64")
 except ImportError:  # no Numba here: the agents do without, too
     pass

@@ -14,6 +14,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from relaydp._version import __version__
+
 # Convex problems to 1e-12, and noise with enough bits to hide a value: float64 throughout.
 # And one way to draw from a key, whatever the environment says: a simulation's seed is all that it depends on.
 os.environ["JAX_ENABLE_X64"] = os.environ["JAX_THREEFRY_PARTITIONABLE"] = "1"
@@ -64,8 +66,6 @@ def _keep_compiled() -> None:
 MOST_COMPILED = 2000
 _keep_compiled()
 
-__version__ = "0.1.0"
-
 # public name -> the module it lives in
 _HOMES = {
     "Budget": "relaydp.privacy",
@@ -94,7 +94,7 @@ _HOMES = {
     "logistic": "relaydp.problem",
     "minimise": "relaydp.problem",
     "path": "relaydp.graph",
-    "plan": "relaydp.engine",
+    "plan": "relaydp.planning",
     "public_facts": "relaydp.problem",
     "random_regular": "relaydp.graph",
     "read_graph": "relaydp.graph",
@@ -186,7 +186,7 @@ if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds 
     from relaydp.algorithm import algorithms
     from relaydp.auditing import audit
     from relaydp.data import Records, load_data
-    from relaydp.engine import compare, plan, rerun, solve, solve_alone, sweep
+    from relaydp.engine import compare, rerun, solve, solve_alone, sweep
     from relaydp.estimator import RelayLinearRegression, RelayLogisticRegression
     from relaydp.graph import (
         Graph,
@@ -204,6 +204,7 @@ if TYPE_CHECKING:  # the same names for readers and type checkers; a test holds 
         torus,
         watts_strogatz,
     )
+    from relaydp.planning import plan
     from relaydp.privacy import Budget, Ledger, PrivacyAccount
     from relaydp.problem import (
         Problem,

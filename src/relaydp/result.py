@@ -43,9 +43,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from relaydp._atomic import KEEP, PUBLISH, RESULT, find_saved, halves, new_folder
 from relaydp.certificate import make_certificate, plain
 from relaydp.errors import InputError
-from relaydp.folders import KEEP, PUBLISH, RESULT, find_saved, halves, new_folder
 from relaydp.privacy import PRICED, SOUND, Budget, Ledger
 from relaydp.problem import Reference
 
@@ -123,7 +123,67 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What one run found, cost and sent."""
+    """What one run found, cost and sent. `solve` makes it; `save` writes it to a folder, and `load_result` reads it back.
+
+    Args:
+        As the attributes up to `versions`, by name. `solve`, `rerun` and `load_result` pass them; users need not.
+
+    Attributes:
+        x: The model. NaN where the run diverged.
+        status: "finished", "interrupted" or "diverged".
+        message: One or two sentences that go with the status.
+        algorithm: The algorithm's name.
+        mechanism: "gradient", "objective", "published", or None without noise.
+        variant: Where the mechanism adds its noise, where it has variants; else None.
+        agents: The number of agents.
+        graph: The graph's name.
+        walk: How the baton went; None for synchronous methods.
+        budget: The Budget asked for, or None.
+        secret: Whether the noise came from the operating system; a seeded run is a simulation and promises nothing.
+        rho: zCDP of the whole plan; inf without a guarantee. A run that stopped early has still cost its plan.
+        epsilon: What was spent, at the budget's delta; inf when no guarantee stands behind the run.
+        epsilon_planned: What the proof gives this plan; inf where no proof covers the mechanism.
+        epsilon_paper: By the paper's own account. For the published mechanism it is what the paper claims, and F1
+            refutes.
+        delta: The budget's delta, or None.
+        plf: The privacy leakage frequency: the most activations that any agent made.
+        activations: The activations planned per agent.
+        hops: The hops, or rounds, made.
+        messages: Link uses.
+        vectors: Vectors of the model's length sent.
+        messages_paper: Messages as the paper's own table counts them.
+        ledger: The Ledger with every release made; None where nothing is noised.
+        steps: The algorithm's step sizes.
+        plan: What was planned, as a dict; public where the mechanism is sound.
+        trace: The run's history, one row per noted point; None if it was not asked for.
+        transcript: What an eavesdropper sees, one row per message; None if it was not kept.
+        reference: The minimiser; None if it was not computed.
+        objective: F at the end, from the trace; NaN without one. Measured without noise.
+        relative_error: ||x - x*|| / ||x*|| at the end; NaN without a trace or reference. Measured without noise.
+        accuracy: On the held-out records at the end; NaN where there is none. Measured without noise.
+        seconds: How long the run took.
+        config: The problem (names, weights, bounds), the graph, the facts and every argument of `solve`, as a dict.
+        versions: Python, packages and device.
+        private: Whether a guarantee stands behind this run.
+        simulation: Whether the plan has a price with a proof, and the run no promise.
+        kind: "private", "simulation", "published" (noise without a proof) or "open" (no noise).
+        guarantee: One sentence: what is promised, to whom, about what.
+
+    Raises:
+        InputError: By `save`, if the folder exists already and may not be overwritten.
+
+    Example:
+        >>> import relaydp as rd
+        >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+        >>> budget = rd.Budget(epsilon=2.0, delta=1e-4)
+        >>> result = rd.solve(problem, rd.ring(4), budget=budget, walk="cyclic", activations=10, seed=0)
+        >>> result
+        Result(recal, finished, simulation, plf=10, messages=40)
+        >>> result.private, result.epsilon, round(result.epsilon_planned, 6)
+        (False, inf, 2.0)
+        >>> result.x.shape, len(result.transcript), len(result.ledger)
+        ((30,), 40, 40)
+    """
 
     x: np.ndarray
     status: str  # finished, interrupted or diverged
@@ -174,6 +234,7 @@ class Result:
 
     @property
     def delta(self) -> float | None:
+        """The budget's delta; None without a budget."""
         return None if self.budget is None else self.budget.delta
 
     def last(self, column: str) -> float:
@@ -184,14 +245,17 @@ class Result:
 
     @property
     def relative_error(self) -> float:
+        """||x - x*|| / ||x*|| at the end, without noise; NaN without a trace or a reference, or where x* = 0."""
         return self.last("relative_error")
 
     @property
     def objective(self) -> float:
+        """F at the end, measured without noise; NaN without a trace."""
         return self.last("objective")
 
     @property
     def accuracy(self) -> float:
+        """The accuracy on held-out records at the end; NaN without a trace, or where the loss does not classify."""
         return self.last("accuracy")
 
     def summary(self) -> dict[str, Any]:
@@ -259,7 +323,18 @@ class Result:
         return make_certificate(self)
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Path:
-        """Write the result folder; all of it or nothing."""
+        """Write the result folder, all of it or nothing.
+
+        Args:
+            folder: Where to write. publish/ in it holds what may leave the house, keep/ what may not.
+            overwrite: Whether to replace a result folder that is there. Default: False.
+
+        Returns:
+            The folder's path.
+
+        Raises:
+            InputError: The folder exists already and `overwrite` is False, or it is not a result folder.
+        """
         with new_folder(Path(folder), RESULT, overwrite) as work:
             self._write(work)
         return Path(folder)
@@ -355,6 +430,25 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
     A private run's publish/ can be read alone: such a result has no trace, no reference and no measurements. Folders of
     earlier versions, which had no halves, are read as well; their noise came from a seed, so that they are simulations.
     So is every run with noise in the objective, whatever its folder says: its promise could not be kept.
+
+    Args:
+        folder: A folder that `Result.save` or `relaydp run --out` wrote, or the publish/ of a private run.
+
+    Returns:
+        The Result, with what the folder holds of it.
+
+    Raises:
+        InputError: The folder is not a result folder, is not complete, or its ledger was changed.
+
+    Example:
+        >>> import tempfile
+        >>> import relaydp as rd
+        >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+        >>> result = rd.solve(problem, rd.ring(4), walk="cyclic", activations=20)
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     again = rd.load_result(result.save(f"{home}/run"))
+        >>> again
+        Result(recal, finished, no guarantee, plf=20, messages=80)
     """
     path = Path(folder)
     try:

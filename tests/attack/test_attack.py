@@ -10,10 +10,10 @@ import pytest
 import relaydp as rd
 from relaydp.algorithm import ALGORITHMS
 from relaydp.attack import INFERENCES, View, infer, relative_errors
-from relaydp.attack.infer import unpack
+from relaydp.attack.inference import unpack
 from relaydp.engine.loop import Outcome, turns_of, world_of
-from relaydp.engine.plan import make_plan
-from relaydp.engine.solve import _transcript
+from relaydp.engine.solver import _transcript
+from relaydp.planning.planner import make_plan
 
 SIZES = [7, 5, 9, 6]
 RING = rd.ring(4)

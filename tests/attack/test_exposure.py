@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import relaydp as rd
 from relaydp.attack import View, infer, score
-from relaydp.attack.expose import METHODS, About, expose
-from relaydp.auditing.campaign import IMAGES, few, gradient_errors, true_records
+from relaydp.attack.exposure import METHODS, About, expose
+from relaydp.auditing.campaigns import IMAGES, few, gradient_errors, true_records
 from relaydp.cli.main import app
 from relaydp.errors import InputError
 from relaydp.problem import Problem, Silos

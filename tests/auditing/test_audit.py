@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 import relaydp as rd
 from relaydp.algorithm import ALGORITHMS
 from relaydp.auditing import CANARIES, audit
-from relaydp.auditing.audit import _bounds, _scores
+from relaydp.auditing.auditor import _bounds, _scores
 from relaydp.auditing.bounds import epsilon_limit, lower_limit, mu_limit, upper_limit
 from relaydp.auditing.canary import built_in, neighbours
 from relaydp.auditing.noise import Seen, _as_normal, check_noise, clipped_means
-from relaydp.auditing.trial import Evidence, collect
-from relaydp.engine.plan import make_plan
-from relaydp.engine.randomness import Simulated
+from relaydp.auditing.trials import Evidence, collect
+from relaydp.oracle.randomness import Simulated
+from relaydp.planning.planner import make_plan
 from relaydp.privacy import epsilon_exact
 
 SOUND = sorted(name for name, method in ALGORITHMS.items() if "gradient" in method.mechanisms)
@@ -358,10 +358,10 @@ def blind(*args, **options):
 
 
 def test_audit_catches_halved_noise(monkeypatch, fresh_programs):
-    from relaydp.engine import door
+    from relaydp.oracle import oracle
 
-    release = door.release
-    monkeypatch.setattr(door, "release", lambda value, scale, key: release(value, 0.5 * scale, key))
+    release = oracle.release
+    monkeypatch.setattr(oracle, "release", lambda value, scale, key: release(value, 0.5 * scale, key))
     report = blind()
     assert report.refuted and report.best("gaussian").epsilon > report.claimed
     assert report.best("gaussian").mu > math.sqrt(2 * ONE.rho)

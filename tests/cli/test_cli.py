@@ -18,7 +18,7 @@ from relaydp.errors import InputError
 from relaydp.privacy import epsilon_exact, rho_for
 from relaydp.settings.config import Config, build, line_of, parse_toml, read_config
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1]
 COMMANDS = ("demo", "doctor", "run", "account", "compare", "plan", "audit", "attack", "show", "rerun", "ledger", "data")
 KEYS = (
     "algorithm mechanism agents graph walk plf activations messages vectors epsilon epsilon_paper delta rho "
@@ -287,7 +287,7 @@ def test_two_runs_add_up_and_the_third_is_refused_before_a_record_is_used(tmp_pa
     assert first["private"] and first["account"]["spent"] == pytest.approx(1.0)
     both = epsilon_exact(2 * rho_for(1.0, 1e-5), 1e-5)
     assert second["account"]["spent"] == pytest.approx(both) and 1.0 < both < 1.5
-    place = sys.modules["relaydp.engine.solve"]
+    place = sys.modules["relaydp.engine.solver"]
     monkeypatch.setattr(place, "run", lambda *a, **k: pytest.fail("records were used"))
     monkeypatch.setattr(place, "minimise", lambda *a, **k: pytest.fail("records were used"))
     refused = call(*words)

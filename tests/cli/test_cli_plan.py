@@ -193,7 +193,7 @@ def test_a_prior_is_the_same_problem_over_public_records(tmp_path):
 
 def test_names_of_the_engine_are_known_to_the_command_line():
     from relaydp.algorithm import ALGORITHMS
-    from relaydp.engine.plan import MECHANISMS as ENGINE
+    from relaydp.planning.planner import MECHANISMS as ENGINE
 
     assert set(MECHANISMS) == {*ENGINE, "none"}
     assert set(VARIANTS) == {variant for method in ALGORITHMS.values() for variant in method.variants}

@@ -249,15 +249,15 @@ def test_an_error_under_json_is_still_an_error():
 
 def real_lists():
     from relaydp.algorithm import algorithms
-    from relaydp.attack.expose import METHODS
+    from relaydp.attack.exposure import METHODS
     from relaydp.auditing.canary import CANARIES
     from relaydp.data import catalogue_names
     from relaydp.graph import WALKS
     from relaydp.graph.topologies import NAMED, PLAIN
+    from relaydp.network.consortium.agreed_plan import network_algorithms
     from relaydp.paper import EXPERIMENTS
     from relaydp.paper.experiment import DATA
     from relaydp.problem.bounds import FITTED
-    from relaydp.runtime.agreement import network_algorithms
     from relaydp.settings import values
 
     return {

@@ -15,7 +15,7 @@ from relaydp.cli import checks
 from relaydp.cli.checks import CHECKS, NOTE, OK, PROBLEM, Finding, findings
 from relaydp.cli.main import app
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def call(*args):

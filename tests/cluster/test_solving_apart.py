@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import relaydp as rd
-from relaydp.cluster import actor, apart, parts, walk
-from relaydp.cluster.actor import Agent
+from relaydp.cluster import agent_actors, partitions, relay, solving_apart
+from relaydp.cluster.agent_actors import Agent
 from relaydp.cluster.checkpoint import NAME, Keeper, Standing
 from relaydp.engine import loop
 from relaydp.errors import InputError, PrivacyError
-from relaydp.runtime.seat import Seat
+from relaydp.party.party import Seat
 
 RING, KITE = rd.ring(4), rd.Graph("kite", 4, np.array([(0, 1), (0, 2), (1, 2), (2, 3)]))
 BUDGET = rd.Budget(4.0, 1e-4)
@@ -80,22 +80,24 @@ def write(folder: Path, loss: str, sizes: tuple[int, ...]) -> list[Path]:
     return paths
 
 
-def task_of(problem: dict[str, Any], **extra: Any) -> parts.Task:
+def task_of(problem: dict[str, Any], **extra: Any) -> partitions.Task:
     given = {"columns": None, "features": FEATURES, "label": None, "classes": None, "ranges": None} | problem | extra
-    return parts.make_task(given.pop("loss"), **given)
+    return partitions.make_task(given.pop("loss"), **given)
 
 
-def asked(**how: Any) -> apart.Asked:
+def asked(**how: Any) -> solving_apart.Asked:
     usual = dict(algorithm="recal", mechanism="auto", budget=None, activations=6, walk="random", steps=RECAL, seed=1)
-    return apart.Asked(**(usual | dict(start=0, ratio=None, limits=None, prior=None) | how))
+    return solving_apart.Asked(**(usual | dict(start=0, ratio=None, limits=None, prior=None) | how))
 
 
-def crew_of(paths: Any, task: parts.Task, how: apart.Asked) -> tuple[tuple[parts.Part, ...], list[Agent]]:
-    listed = parts.list_parts(paths, 4)
-    return listed, [Agent(part, task, apart.prints_key(how)) for part in listed]
+def crew_of(
+    paths: Any, task: partitions.Task, how: solving_apart.Asked
+) -> tuple[tuple[partitions.Part, ...], list[Agent]]:
+    listed = partitions.list_parts(paths, 4)
+    return listed, [Agent(part, task, solving_apart.prints_key(how)) for part in listed]
 
 
-def simulate(problem: dict[str, Any], records: Any, graph: rd.Graph, how: apart.Asked) -> rd.Result:
+def simulate(problem: dict[str, Any], records: Any, graph: rd.Graph, how: solving_apart.Asked) -> rd.Result:
     """The same over all parts in one, by `relaydp.solve`."""
     X, y = (np.concatenate([each[k] for each in records]) for k in (0, 1))
     given = dict(problem)
@@ -133,7 +135,7 @@ def test_agents_apart_are_the_simulator_bit_for_bit(case, tmp_path):
     how, task = asked(**given), task_of(problem)
     listed, agents = crew_of(write(tmp_path, problem["loss"], sizes), task, how)
     room = Room(agents)
-    got = apart.solve_with(room, listed, task, graph, how, progress=False)
+    got = solving_apart.solve_with(room, listed, task, graph, how, progress=False)
     wanted = simulate(problem, records_of(problem["loss"], sizes), graph, how)
     assert_same(got, wanted)
     assert np.abs(got.x).max() > 0.0
@@ -143,7 +145,7 @@ def test_agents_apart_are_the_simulator_bit_for_bit(case, tmp_path):
 
 
 def test_of_very_many_agents_each_measures_as_one_process_would(tmp_path, monkeypatch):
-    for module in ("relaydp.problem.problem", "relaydp.cluster.actor"):
+    for module in ("relaydp.problem.problem", "relaydp.cluster.agent_actors"):
         monkeypatch.setattr(importlib.import_module(module), "MANY_AGENTS", 3)
     X = np.random.default_rng(0).normal(size=(4, 6, 2))
     for i, rows in enumerate(X.tolist()):
@@ -172,19 +174,19 @@ def test_number_types_that_differ_between_parts_are_made_one(tmp_path):
     how, task = asked(walk="cyclic", steps="paper"), task_of(problem, columns=["a", "b"], features=None, label="seen")
     listed, agents = crew_of(str(tmp_path / "*.csv"), task, how)
     assert {agent.about().raw for agent in agents} == {"int64", "float64"}
-    got = apart.solve_with(Room(agents), listed, task, RING, how, progress=False)
+    got = solving_apart.solve_with(Room(agents), listed, task, RING, how, progress=False)
     assert_same(got, simulate(problem, records, RING, how))
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("algorithm, growth", [("recal", 0.05), ("recal", 0.08), ("nids", 0.05)])
 def test_a_run_that_grows_is_stopped_where_the_simulator_stops_it(algorithm, growth, tmp_path, monkeypatch):
-    for module in (apart, loop):
+    for module in (solving_apart, loop):
         monkeypatch.setattr(module, "GROWTH", growth)  # steps that do grow are refused beforehand
     how = asked(algorithm=algorithm, walk="cyclic", steps="paper", activations=60)
     task = task_of(SQUARES)
     listed, agents = crew_of(write(tmp_path, "least-squares", EQUAL), task, how)
-    got = apart.solve_with(Room(agents), listed, task, RING, how, progress=False)
+    got = solving_apart.solve_with(Room(agents), listed, task, RING, how, progress=False)
     wanted = simulate(SQUARES, records_of("least-squares", EQUAL), RING, how)
     assert (got.status, got.hops) == (wanted.status, wanted.hops)
     assert got.status == "diverged" and np.isnan(got.x).all() and 0 < got.hops < 240
@@ -197,7 +199,7 @@ def test_no_record_passes_the_driver(tmp_path):
     how, task = asked(budget=BUDGET), task_of(LOGISTIC)
     listed, agents = crew_of(write(tmp_path, "logistic", UNEQUAL), task, how)
     room = Room(agents)
-    apart.solve_with(room, listed, task, KITE, how, progress=False)
+    solving_apart.solve_with(room, listed, task, KITE, how, progress=False)
     told = [each for each, (_, method) in zip(room.seen, room.calls, strict=True) if method == "about"]
     assert [(each.records, each.features) for each in told] == [(m, FEATURES) for m in UNEQUAL]
     assert {method for _, method in room.calls} == {"about", "act"}  # a private run asks for nothing measured
@@ -209,10 +211,10 @@ def test_no_record_passes_the_driver(tmp_path):
 
 def test_fingerprints_tell_records_apart_and_belong_to_one_seed():
     (X, y), (other, _), *_ = records_of("logistic", EQUAL)
-    one, two = (parts.fingerprint(rd.Records(each, y), "relaydp 1") for each in (X, other))
-    assert one == parts.fingerprint(rd.Records(X.copy(), y), "relaydp 1") != two
-    assert one != parts.fingerprint(rd.Records(X, y), "relaydp 2")
-    assert len({parts.fingerprint(rd.Records(X, labels), "") for labels in (y, 1 - y, y.astype(str))}) == 3
+    one, two = (partitions.fingerprint(rd.Records(each, y), "relaydp 1") for each in (X, other))
+    assert one == partitions.fingerprint(rd.Records(X.copy(), y), "relaydp 1") != two
+    assert one != partitions.fingerprint(rd.Records(X, y), "relaydp 2")
+    assert len({partitions.fingerprint(rd.Records(X, labels), "") for labels in (y, 1 - y, y.astype(str))}) == 3
 
 
 # -- crashes
@@ -225,7 +227,7 @@ def standing_crew(algorithm: str, folder: str):
     how, task = asked(algorithm=algorithm, budget=BUDGET, steps=steps, activations=5), task_of(LOGISTIC)
     listed, agents = crew_of(write(Path(folder), "logistic", EQUAL), task, how)
     room = Room(list(agents))
-    wanted = apart.solve_with(room, listed, task, KITE, how, progress=False)
+    wanted = solving_apart.solve_with(room, listed, task, KITE, how, progress=False)
     return how, task, listed, agents, wanted, len(room.calls)
 
 
@@ -239,13 +241,15 @@ def folder(tmp_path_factory):
 def test_a_driver_may_die_at_any_call_and_goes_on_to_the_same_model(algorithm, every, folder, tmp_path):
     how, task, listed, agents, wanted, _ = standing_crew(algorithm, folder)
     whole, saved = Room(agents), 0
-    assert_same(apart.solve_with(whole, listed, task, KITE, how, tmp_path / "whole", every, progress=False), wanted)
+    assert_same(
+        solving_apart.solve_with(whole, listed, task, KITE, how, tmp_path / "whole", every, progress=False), wanted
+    )
     for k in range(len(whole.calls)):
         place = tmp_path / str(k)
         with pytest.raises(Crash):
-            apart.solve_with(Room(agents, dies_at=k), listed, task, KITE, how, place, every, progress=False)
+            solving_apart.solve_with(Room(agents, dies_at=k), listed, task, KITE, how, place, every, progress=False)
         again = Room(agents)
-        got = apart.solve_with(again, listed, task, KITE, how, place, every, progress=False)
+        got = solving_apart.solve_with(again, listed, task, KITE, how, place, every, progress=False)
         assert_same(got, wanted)
         assert len(got.ledger) == len({(each.agent, each.hop) for each in got.ledger}) == 20
         saved += len(whole.calls) - len(again.calls)
@@ -256,7 +260,7 @@ def test_a_driver_may_die_at_any_call_and_goes_on_to_the_same_model(algorithm, e
 def test_agents_may_be_lost_before_any_call(algorithm, folder):
     how, task, listed, agents, wanted, calls = standing_crew(algorithm, folder)
     room = Room(list(agents), loses_at=tuple(range(5, calls, 4)))
-    assert_same(apart.solve_with(room, listed, task, KITE, how, progress=False), wanted)
+    assert_same(solving_apart.solve_with(room, listed, task, KITE, how, progress=False), wanted)
 
 
 def test_an_interrupt_keeps_what_is_done(folder, tmp_path):
@@ -266,16 +270,16 @@ def test_an_interrupt_keeps_what_is_done(folder, tmp_path):
         if done > total // 2:
             raise KeyboardInterrupt
 
-    got = apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=stop)
+    got = solving_apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=stop)
     assert got.status == "interrupted" and 0 < len(got.ledger) < 20 and got.epsilon_planned == wanted.epsilon_planned
-    assert_same(apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False), wanted)
+    assert_same(solving_apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False), wanted)
 
 
 def test_a_finished_run_is_found_finished(folder, tmp_path):
     how, task, listed, agents, wanted, _ = standing_crew("recal", folder)
     for _ in range(2):
         room = Room(agents)
-        assert_same(apart.solve_with(room, listed, task, KITE, how, tmp_path, progress=False), wanted)
+        assert_same(solving_apart.solve_with(room, listed, task, KITE, how, tmp_path, progress=False), wanted)
     assert {method for _, method in room.calls} == {"about"}
 
 
@@ -301,15 +305,15 @@ def fail(*_):
 
 def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(folder, tmp_path):
     how, task, listed, agents, *_ = standing_crew("recal", folder)
-    apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False)
-    other = apart.Asked(**(vars(how) | {"activations": 4}))
+    solving_apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False)
+    other = solving_apart.Asked(**(vars(how) | {"activations": 4}))
     with pytest.raises(InputError, match="left by another run"):
-        apart.solve_with(Room(agents), listed, task, KITE, other, tmp_path, progress=False)
+        solving_apart.solve_with(Room(agents), listed, task, KITE, other, tmp_path, progress=False)
     whole = (tmp_path / NAME).read_bytes()
     for damaged in (whole[:-40], whole[:100], b""):
         (tmp_path / NAME).write_bytes(damaged)
         with pytest.raises(InputError, match="cannot be read.*begin anew"):
-            apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False)
+            solving_apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False)
 
 
 def test_a_release_is_charged_once_and_a_changed_account_gives_no_result(folder, tmp_path):
@@ -321,7 +325,7 @@ def test_a_release_is_charged_once_and_a_changed_account_gives_no_result(folder,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Standing, "charge", lambda self, agent, seq: self.charged.setdefault((agent, seq // 2)))
         with pytest.raises(PrivacyError, match="not the same"):
-            apart.solve_with(Room(agents), listed, task, KITE, how, progress=False)
+            solving_apart.solve_with(Room(agents), listed, task, KITE, how, progress=False)
 
 
 def test_an_agent_that_comes_back_to_other_records_computes_nothing(tmp_path):
@@ -337,7 +341,7 @@ def test_an_agent_that_comes_back_to_other_records_computes_nothing(tmp_path):
         agents[0] = Agent(listed[0], task, agents[0].key)
 
     with pytest.raises(PrivacyError, match=r"agent 0 \(.*0.npz\) has other records than when the run began"):
-        apart.solve_with(Room(agents), listed, task, KITE, how, progress=change)
+        solving_apart.solve_with(Room(agents), listed, task, KITE, how, progress=change)
 
 
 # -- what is refused
@@ -356,17 +360,17 @@ def test_what_is_public_must_be_given():
     ):
         with pytest.raises(InputError, match=match):
             task_of(LOGISTIC | missing)
-    bare = parts.outline(task_of(LOGISTIC | {"record_norm": None}), [5, 5])
+    bare = partitions.outline(task_of(LOGISTIC | {"record_norm": None}), [5, 5])
     with pytest.raises(PrivacyError, match="needs a public bound"):
         bare.public_facts()
-    given = parts.outline(task_of(LOGISTIC | {"intercept": True}), [5, 9]).public_facts()
+    given = partitions.outline(task_of(LOGISTIC | {"intercept": True}), [5, 9]).public_facts()
     told = rd.public_facts([5, 9], FEATURES, record_norm=2.0, l2=0.1, intercept=True)
     assert all(np.array_equal(a, b) for a, b in zip(vars(given).values(), vars(told).values(), strict=True))
 
 
 def test_parts_are_one_an_agent(tmp_path):
     paths = write(tmp_path, "logistic", EQUAL)
-    assert [part.at for part in parts.list_parts(str(tmp_path / "*.npz"), 4)] == [str(path) for path in paths]
+    assert [part.at for part in partitions.list_parts(str(tmp_path / "*.npz"), 4)] == [str(path) for path in paths]
     for wrong, match in (
         (paths[:3], "3 parts arrived for 4 agents"),
         (str(tmp_path / "*.csv"), "no file matches"),
@@ -374,16 +378,16 @@ def test_parts_are_one_an_agent(tmp_path):
         ([*paths[:3], (np.eye(2), [0, 1])], "agent 3 is a tuple in this process"),
     ):
         with pytest.raises(InputError, match=match):
-            parts.list_parts(wrong, 4)
+            partitions.list_parts(wrong, 4)
 
 
 def test_a_part_that_does_not_fit_names_agent_and_path(tmp_path, monkeypatch):
     task = task_of(LOGISTIC, columns=["a", "b"], features=None, label="y")
 
-    def read(name: str, text: str | None = None, task: parts.Task = task) -> rd.Records:
+    def read(name: str, text: str | None = None, task: partitions.Task = task) -> rd.Records:
         if text is not None:
             (tmp_path / name).write_text(text)
-        return parts.read_part(parts.Part(2, "agent 2", str(tmp_path / name)), task, None)  # type: ignore[arg-type]
+        return partitions.read_part(partitions.Part(2, "agent 2", str(tmp_path / name)), task, None)  # type: ignore[arg-type]
 
     assert read("good.csv", "b,y,more,a\n1,0,x,2\n3,1,x,4\n").X.tolist() == [[2, 1], [4, 3]]
     for name, text, match in (
@@ -406,7 +410,7 @@ def test_a_part_that_does_not_fit_names_agent_and_path(tmp_path, monkeypatch):
     def full(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(parts, "read_delimited", full)
+    monkeypatch.setattr(partitions, "read_delimited", full)
     with pytest.raises(InputError, match=r"agent 2 \(.*good.csv\).*do not fit in memory"):
         read("good.csv")
 
@@ -422,28 +426,28 @@ def test_what_cannot_run_apart_is_refused_before_any_release(tmp_path):
         room = Room(agents)
         task = task_of(LOGISTIC | {"l1": 0.0, "clip": 1.0})
         with pytest.raises(error, match=match):
-            apart.solve_with(room, listed, task, RING, asked(**how), progress=False)
+            solving_apart.solve_with(room, listed, task, RING, asked(**how), progress=False)
         assert not {"act", "turn"} & {method for _, method in room.calls}
 
 
 def test_a_seat_without_noise_takes_only_plans_that_promise_nothing():
     X, y = records_of("logistic", EQUAL)[0]
     task = task_of(LOGISTIC)
-    own, whole = task.problem(rd.Records(X, y), [20]), parts.outline(task, EQUAL)
-    private = apart._plan(whole, KITE, asked(budget=BUDGET))
+    own, whole = task.problem(rd.Records(X, y), [20]), partitions.outline(task, EQUAL)
+    private = solving_apart._plan(whole, KITE, asked(budget=BUDGET))
     with pytest.raises(PrivacyError, match="'gradient' arrived at a seat without noise"):
         Seat(private, KITE, 0, own, None)
 
 
 def test_few_records_are_one_part_for_one_thread():
-    from relaydp.problem import kernel
+    from relaydp.problem.kernels import gradient
 
-    assert actor.ONE_THREAD == kernel.ALONE
+    assert agent_actors.ONE_THREAD == gradient.ALONE
 
 
 def test_placement_is_by_name_or_number():
-    listed = parts.list_parts([f"/data/{i}.csv" for i in range(3)], 3, ["north", "south", "east"])
-    made = actor._places({"south": {"resources": {"big": 1}}, 2: {"labels": {"zone": "b"}}}, listed)
+    listed = partitions.list_parts([f"/data/{i}.csv" for i in range(3)], 3, ["north", "south", "east"])
+    made = agent_actors._places({"south": {"resources": {"big": 1}}, 2: {"labels": {"zone": "b"}}}, listed)
     assert made == {1: {"resources": {"big": 1}}, 2: {"label_selector": {"zone": "b"}}}
     for wrong, match in (
         ({"west": {}}, "unknown agent in placement"),
@@ -451,11 +455,11 @@ def test_placement_is_by_name_or_number():
         ({0: {"cpu": 1}}, "way to"),
     ):
         with pytest.raises(InputError, match=match):
-            actor._places(wrong, listed)
+            agent_actors._places(wrong, listed)
 
 
 def test_arguments_are_refused_before_anything_is_started(monkeypatch):
-    monkeypatch.setattr(apart, "connect", None)  # not reached
+    monkeypatch.setattr(solving_apart, "connect", None)  # not reached
     given: dict[str, Any] = {"features": 5, "classes": [0, 1]}
     for wrong, match in (
         (dict(budget=1.0), "needed Budget"),
@@ -468,16 +472,16 @@ def test_arguments_are_refused_before_anything_is_started(monkeypatch):
         (dict(loss=3), "needed a name"),
     ):
         with pytest.raises((InputError, PrivacyError), match=match):
-            apart.solve_apart([f"{i}.npz" for i in range(4)], RING, **(given | wrong))
+            solving_apart.solve_apart([f"{i}.npz" for i in range(4)], RING, **(given | wrong))
 
     whole = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
     for words in (dict(budget=BUDGET), dict(budget=BUDGET, seed=None)):
         with pytest.raises(PrivacyError, match="simulation without a promise"):
-            apart.solve_on_ray(whole, RING, **words)
+            solving_apart.solve_on_ray(whole, RING, **words)
     with pytest.raises(PrivacyError, match="simulation without a promise"):
-        apart.solve_on_ray(whole, RING, "recal", "gradient", BUDGET)
+        solving_apart.solve_on_ray(whole, RING, "recal", "gradient", BUDGET)
     with pytest.raises(InputError, match="as relaydp.solve takes them"):
-        apart.solve_on_ray(whole, RING, budgets=BUDGET)
+        solving_apart.solve_on_ray(whole, RING, budgets=BUDGET)
 
     with pytest.raises(InputError, match="every=0"):
         Keeper("x", "run", 0)
@@ -485,15 +489,15 @@ def test_arguments_are_refused_before_anything_is_started(monkeypatch):
 
 def test_a_notebooks_own_loop_is_no_obstacle():
     async def cell() -> int:
-        return apart._wait(asyncio.sleep(0, 7))
+        return solving_apart._wait(asyncio.sleep(0, 7))
 
-    assert asyncio.run(cell()) == apart._wait(asyncio.sleep(0, 7)) == 7
+    assert asyncio.run(cell()) == solving_apart._wait(asyncio.sleep(0, 7)) == 7
 
 
 def test_a_time_out_says_what_was_waited_for():
-    crew = object.__new__(actor.RayCrew)
+    crew = object.__new__(agent_actors.RayCrew)
     crew.ray, crew.patience = SimpleNamespace(exceptions=None), 0.01
-    part = parts.Part(1, "agent 1", "/data/1.csv")
+    part = partitions.Part(1, "agent 1", "/data/1.csv")
     never = SimpleNamespace(as_future=lambda: asyncio.sleep(5))
     with pytest.raises(InputError, match=r"agent 1 \(/data/1.csv\) has not answered for 0.01 s \(act\)"):
         asyncio.run(crew._answer(never, part, "act"))
@@ -506,7 +510,7 @@ def test_growth_is_looked_for_where_the_simulator_looks():
         facts = type("facts", (), {"agents": 4})
 
     standing = Standing(4)
-    watch = walk.Watch(Plan(), standing, limit=10.0)  # type: ignore[arg-type]
+    watch = relay.Watch(Plan(), standing, limit=10.0)  # type: ignore[arg-type]
     assert (watch.stride, watch.chunk) == (1, 25)
     assert watch.until(1, 20, lambda: np.array([99.0])) is None  # seen, and judged at the end of the chunk
     assert watch.until(21, 30, lambda: np.array([1.0])) == 25

@@ -16,8 +16,8 @@ if find_spec("ray") is None:
 
 import ray  # noqa: E402
 
-from relaydp.cluster import actor  # noqa: E402
-from relaydp.cluster.apart import solve_apart, solve_on_ray  # noqa: E402
+from relaydp.cluster import agent_actors  # noqa: E402
+from relaydp.cluster.solving_apart import solve_apart, solve_on_ray  # noqa: E402
 
 # Ray starts its processes with subprocess, which JAX warns of wherever it has been imported; and it leaves sockets and
 # processes to be closed when the interpreter gets to them.
@@ -160,7 +160,7 @@ def test_what_goes_wrong_is_said_with_agent_and_path(cluster, parts, monkeypatch
         os.kill(os.getpid(), signal.SIGKILL)
 
     own = {"features": FEATURES, "smoothness": 8.0, "clip": 1.0, "record_norm": 2.0, "activations": 3, "steps": "paper"}
-    monkeypatch.setattr(actor, "RETRIES", 1)
+    monkeypatch.setattr(agent_actors, "RETRIES", 1)
     with pytest.raises(InputError, match="the loss '.*locked' cannot be sent to the agents"):
         solve_apart(pair, graph, loss=locked, **own, progress=False)
     with pytest.raises(InputError, match=r"process of agent 0 \(.*0.npz\) died 2 times in one call \(act\).*memory"):

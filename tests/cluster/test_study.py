@@ -18,14 +18,14 @@ import study_losses
 
 import relaydp as rd
 from relaydp.cluster import Study, read_study, run_study
-from relaydp.cluster.conduct import AGAIN, Interrupted, conduct
-from relaydp.cluster.pool import Done
-from relaydp.cluster.table import check_folder, make_part
-from relaydp.cluster.tasks import failed, own_loss, run_task, tasks_of
+from relaydp.cluster.process_workers import Done
+from relaydp.cluster.scheduler import AGAIN, Interrupted, conduct
+from relaydp.cluster.study_folder import check_folder, make_part
+from relaydp.cluster.study_tasks import failed, own_loss, run_task, tasks_of
 from relaydp.errors import InputError
 from relaydp.settings.config import read_config
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SMALL = {
     "study": {"data": ["breast-cancer"], "budgets": [4.0, "none"], "seeds": 4, "block": 2},
     "problem": {"agents": 4},
@@ -56,13 +56,13 @@ APP += "app.callback()(lambda: None); app.command('sweep')(sweep.sweep); app()"
 # The same, and when one task has come back it waits for the next for ever, so that Ctrl-C meets it there.
 HELD = """
 import time
-from relaydp.cluster import pool
-wait, done = pool.LocalCrew.wait, []
+from relaydp.cluster import process_workers
+wait, done = process_workers.LocalCrew.wait, []
 def wait_once(crew, seconds):
     time.sleep(3600 * bool(done))
     done.extend(found := wait(crew, seconds))
     return found
-pool.LocalCrew.wait = wait_once
+process_workers.LocalCrew.wait = wait_once
 """
 
 
@@ -222,7 +222,8 @@ def test_a_run_without_privacy_claims_no_epsilon(here):
 
 def test_shards_give_the_same_numbers_on_any_number_of_devices(small, here):
     task = dataclasses.replace(tasks_of(small)[0], seeds=(0, 1, 2, 3), shards=2)
-    code = "import json, pickle, sys, jax; from relaydp.cluster.tasks import run_task; assert len(jax.devices()) == 2;"
+    code = "import json, pickle, sys, jax; from relaydp.cluster.study_tasks import run_task;"
+    code += "assert len(jax.devices()) == 2;"
     code += "print(json.dumps(run_task(pickle.load(sys.stdin.buffer))))"
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     environment = {**os.environ, "XLA_FLAGS": flags}

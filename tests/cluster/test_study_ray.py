@@ -13,7 +13,7 @@ import pytest
 import study_losses
 
 from relaydp.cluster import Study, run_study
-from relaydp.cluster.connect import PATIENCE, connect
+from relaydp.cluster.connection import PATIENCE, connect
 from relaydp.errors import InputError
 
 if importlib.util.find_spec("ray") is None:
@@ -133,7 +133,7 @@ def test_a_task_that_kills_its_worker_is_failed_rows_and_the_study_goes_on(clust
 @pytest.mark.parametrize("kind", ["closed", "silent", "web", "nowhere", "words"])
 def test_a_bad_address_is_named_within_seconds(kind, study, monkeypatch):
     assert 2 * PATIENCE < 15  # to connect, and to be answered
-    monkeypatch.setattr("relaydp.cluster.connect.PATIENCE", 0.5)
+    monkeypatch.setattr("relaydp.cluster.connection.PATIENCE", 0.5)
     server = socket.create_server(("127.0.0.1", 0))
     port = server.getsockname()[1]
     if kind == "closed":
@@ -161,7 +161,7 @@ def test_other_versions_on_the_cluster_are_refused(cluster, monkeypatch):
 
 
 def test_without_the_extra_it_says_what_to_install():
-    code = "import sys; sys.modules['ray'] = None; from relaydp.cluster.connect import connect\nwith connect(): pass"
+    code = "import sys; sys.modules['ray'] = None; from relaydp.cluster.connection import connect\nwith connect(): pass"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.returncode == 1
     assert "InputError: Ray cannot be imported" in found.stderr and 'pip install "relaydp[cluster]"' in found.stderr

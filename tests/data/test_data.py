@@ -61,7 +61,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def script():
-    path = Path(__file__).parents[1] / "scripts" / "make_fashion_small.py"
+    path = Path(__file__).parents[2] / "scripts" / "make_fashion_small.py"
     spec = importlib.util.spec_from_file_location("make_fashion_small", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

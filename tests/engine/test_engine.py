@@ -11,7 +11,7 @@ from effort import size
 
 import relaydp as rd
 from relaydp.engine import loop, trace
-from relaydp.engine.plan import make_plan
+from relaydp.planning.planner import make_plan
 
 BUDGET = rd.Budget(epsilon=1.0, delta=1e-5)
 
@@ -146,7 +146,7 @@ def test_a_sweep_is_its_runs(cancer, walk):
 
 
 def test_a_sweep_compiles_once_for_other_seeds_and_budgets(cancer):
-    from relaydp.engine.sweep import _advance_all
+    from relaydp.engine.sweeps import _advance_all
 
     options = {"walk": "cyclic", "activations": 9}
     rd.sweep(cancer, rd.ring(6), seeds=range(4), budgets=[rd.Budget(1, 1e-5)], **options)

@@ -14,9 +14,9 @@ import relaydp as rd
 from relaydp.privacy import mechanism
 from relaydp.privacy.mechanism import clip_factor
 from relaydp.privacy.sensitivity import sensitivity
-from relaydp.problem import digits, fused
+from relaydp.problem.agent_records import Silos
 from relaydp.problem.bounds import SMALLEST, as_ranges, storage
-from relaydp.problem.silos import Silos
+from relaydp.problem.kernels import dispatch, int8_products
 
 M, CLIP, ROW = 64, 0.05, 7
 NOBODY = jnp.asarray(0, jnp.int32)
@@ -27,12 +27,12 @@ NOBODY = jnp.asarray(0, jnp.int32)
 
 @jax.jit
 def by_kernel(silos: Silos, xs: jax.Array) -> jax.Array:
-    return jax.lax.map(lambda x: fused.gradient(silos, NOBODY, x, jnp.asarray(CLIP)), xs)
+    return jax.lax.map(lambda x: dispatch.gradient(silos, NOBODY, x, jnp.asarray(CLIP)), xs)
 
 
 @jax.jit
 def by_panels(silos: Silos, xs: jax.Array) -> jax.Array:
-    return fused.gradient(silos, NOBODY, xs, jnp.asarray(CLIP))
+    return dispatch.gradient(silos, NOBODY, xs, jnp.asarray(CLIP))
 
 
 @jax.jit
@@ -159,9 +159,9 @@ def test_a_factor_too_small_to_be_exact_clips_to_nothing():
     """c/norm below 1e-308 has few digits left, and would be up to twice what it should. Called as they are: XLA takes
     such numbers for 0, and its threads may not."""
     pytest.importorskip("numba")
-    from relaydp.problem.kernel import clip_slopes
-    from relaydp.problem.machine import FAR
-    from relaydp.problem.panels import clip_row
+    from relaydp.problem.kernels.gradient import clip_slopes
+    from relaydp.problem.kernels.gradient_batch import clip_row
+    from relaydp.problem.kernels.native import FAR
 
     steep, clip = np.linspace(1e307, 1.7e308, 40), 1e-15
     one, many = steep.copy(), steep.copy()
@@ -306,7 +306,7 @@ def test_features_that_cannot_be_squared_are_zero():
 
 def test_digits_keep_a_unit_that_no_value_decides():
     values = jnp.asarray([[1e-9, 3e-9, 0.0], [1e-3, 2e-3, 0.0]])
-    found, unit = jax.jit(digits._digits)(values, jnp.asarray(0.5))
+    found, unit = jax.jit(int8_products._digits)(values, jnp.asarray(0.5))
     np.testing.assert_array_equal(unit[:, 0], 2.0**-54)
-    whole = sum(np.asarray(found[k], np.int64) * 256**k for k in range(digits.DIGITS))
+    whole = sum(np.asarray(found[k], np.int64) * 256**k for k in range(int8_products.DIGITS))
     np.testing.assert_allclose(whole * 2.0**-54, values, rtol=0, atol=2.0**-55)

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 import relaydp as rd
 from relaydp.cli.main import app
-from relaydp.engine import door, loop, randomness
+from relaydp.engine import loop
 from relaydp.errors import InputError, PrivacyError, RelayError
+from relaydp.oracle import oracle, randomness
 from relaydp.privacy import verify
 from relaydp.result import README
 
@@ -114,7 +115,7 @@ def blind(value, scale, draws):
 def test_nothing_in_publish_depends_on_records_but_through_the_noise(algorithm, tmp_path, monkeypatch):
     """Demonstration 8. Noise is as ever, but drawn alike in two runs, and what it covers is taken away from under it:
     whatever still differs between runs on altogether different records has gone round it."""
-    monkeypatch.setattr(door, "release_secret_traced", blind)
+    monkeypatch.setattr(oracle, "release_secret_traced", blind)
     monkeypatch.setattr(randomness.secrets, "randbits", lambda bits: 12345)
     folders, draw = [], np.random.default_rng(1)
     for k in range(2):
@@ -380,7 +381,7 @@ def test_that_there_is_no_minimiser_is_not_said_of_a_private_run(problem, monkey
     def none(_):
         raise RelayError("the problem has no minimiser")
 
-    monkeypatch.setattr(sys.modules["relaydp.engine.solve"], "minimise", none)
+    monkeypatch.setattr(sys.modules["relaydp.engine.solver"], "minimise", none)
     with pytest.raises(RelayError, match="no minimiser"):
         rd.solve(problem, rd.ring(3), **OPTIONS)
     result = rd.solve(problem, rd.ring(3), **OPTIONS, budget=BUDGET)
@@ -419,7 +420,7 @@ def test_a_held_out_label_is_looked_at_before_the_run_and_never_quoted(monkeypat
     X, y = draw.uniform(-1, 1, (30, 2)), np.sign(draw.normal(size=30))
     data = rd.Records(X, y, test=rd.Records(X[:3], np.array([1.0, 47.25, -1.0])))
     odd = rd.logistic(data, agents=2, l2=0.1, ranges=(-1.0, 1.0), classes=[-1, 1])
-    monkeypatch.setattr(sys.modules["relaydp.engine.solve"], "run", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr(sys.modules["relaydp.engine.solver"], "run", lambda *_: pytest.fail("it ran"))
     with pytest.raises(InputError, match="nothing ran") as caught:
         rd.solve(odd, rd.path(2), activations=2, budget=BUDGET, reference=False)
     assert "47" not in str(caught.value)

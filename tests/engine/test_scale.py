@@ -11,13 +11,13 @@ import pytest
 
 import relaydp as rd
 from relaydp.algorithm import ALGORITHMS
-from relaydp.engine import ahead, loop
+from relaydp.engine import loop, prefetch
 from relaydp.engine.loop import advance, begin, stride_for, turns_of, world_of
-from relaydp.engine.plan import make_plan
 from relaydp.engine.trace import in_blocks
 from relaydp.errors import PrivacyError
 from relaydp.graph import network_of, route
 from relaydp.graph.topologies import MANY_AGENTS
+from relaydp.planning.planner import make_plan
 from relaydp.privacy import Ledger, epsilon_exact
 
 MANY = 20_000
@@ -109,20 +109,20 @@ def test_fetching_ahead_changes_no_bit(monkeypatch, algorithm, private):
     options |= dict(transcript=False, reference=False, trace=False)
     monkeypatch.setattr(loop, "POINTS", 4)  # stretches of 18 hops: a group, and two left over
     before = rd.solve(problem, graph, **options)
-    monkeypatch.setattr(ahead, "FAR", 0)
+    monkeypatch.setattr(prefetch, "FAR", 0)
     asked = []
-    fetch = ahead._fetch
-    monkeypatch.setattr(ahead, "_fetch", lambda *args: asked.append(1) or fetch(*args))
+    fetch = prefetch._fetch
+    monkeypatch.setattr(prefetch, "_fetch", lambda *args: asked.append(1) or fetch(*args))
     np.testing.assert_array_equal(rd.solve(problem, graph, **options).x, before.x)
     assert asked
 
 
 def test_fetching_ahead_is_for_random_walks_over_much_state(problem):
-    assert MANY * problem.dim < ahead.FAR
+    assert MANY * problem.dim < prefetch.FAR
     graph = rd.random_regular(MANY, 4)
     walk, ring = plan_of(problem, graph, 1, "random"), plan_of(problem, rd.ring(MANY), 1)
-    assert not ahead.pays(walk, problem.dim) and not ahead.pays(ring, 10**6)
-    assert ahead.pays(walk, 10**6) == (importlib.util.find_spec("numba") is not None)
+    assert not prefetch.pays(walk, problem.dim) and not prefetch.pays(ring, 10**6)
+    assert prefetch.pays(walk, 10**6) == (importlib.util.find_spec("numba") is not None)
 
 
 def test_fetching_ahead_copies_no_state(problem):
@@ -130,15 +130,15 @@ def test_fetching_ahead_copies_no_state(problem):
     pytest.importorskip("numba")
     graph = rd.random_regular(MANY, 4)
     plan = plan_of(problem, graph, 1, "random")
-    assert ahead.pays(plan, 10**6)
+    assert prefetch.pays(plan, 10**6)
     world = world_of(problem, graph, plan)
     state = begin(plan.algorithm, None, world, plan.steps, np.zeros(problem.dim))
-    turns = jax.tree.map(lambda part: np.resize(part, (2, 2 * ahead.GROUP + 1)), turns_of(plan, len(plan.route)))
+    turns = jax.tree.map(lambda part: np.resize(part, (2, 2 * prefetch.GROUP + 1)), turns_of(plan, len(plan.route)))
 
     def copies(scattered):
         args = (plan.algorithm, None, False, world, plan.steps, jax.random.key(0), state, turns, False, 1, scattered)
         program = advance.lower(*args).compile().as_text()
-        assert (ahead.TARGET in program) == scattered
+        assert (prefetch.TARGET in program) == scattered
         return len(re.findall(rf"f64\[{MANY},{problem.dim}\]\S* copy\(", program))
 
     assert copies(True) == copies(False)

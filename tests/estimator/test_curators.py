@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 
 import relaydp as rd
 
-PATH = Path(__file__).parent.parent / "benchmarks" / "curators.py"
+PATH = Path(__file__).parents[2] / "benchmarks" / "curators.py"
 SPEC = importlib.util.spec_from_file_location("curators", PATH)
 assert SPEC is not None and SPEC.loader is not None
 curators = importlib.util.module_from_spec(SPEC)

@@ -388,7 +388,7 @@ def test_a_fit_is_charged_before_it_runs_and_not_if_it_cannot(monkeypatch):
             RelayLogisticRegression(**{**CLASSED, **wrong}, account=account).fit(X, TWO)
     assert account.fits == []
     reads = []
-    place = sys.modules["relaydp.engine.solve"]
+    place = sys.modules["relaydp.engine.solver"]
     monkeypatch.setattr(place, "run", lambda *args: reads.append(len(account.fits)) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         RelayLogisticRegression(**CLASSED, account=account).fit(X, TWO)

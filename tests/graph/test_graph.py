@@ -414,7 +414,7 @@ def test_routes_that_cannot_be_are_refused(monkeypatch):
         with pytest.raises(InputError, match=says):
             route(graph, key=KEY, **arguments)
     # The package names the function `route`, so the module of that name is reached this way.
-    monkeypatch.setattr(importlib.import_module("relaydp.graph.route"), "MOST_HOPS", 5000)
+    monkeypatch.setattr(importlib.import_module("relaydp.graph.routes"), "MOST_HOPS", 5000)
     with pytest.raises(InputError, match="walk='tour'"):
         route(graphs.path(200), "random", 20, key=KEY, rule="plan")
 

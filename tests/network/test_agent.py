@@ -33,12 +33,12 @@ from typer.testing import CliRunner
 
 from relaydp.cli.main import app
 from relaydp.graph import Route
+from relaydp.network.consortium.file import read_own_records
+from relaydp.network.messages.journal import ACCEPT_BEFORE, NOTED
+from relaydp.network.messages.next_hop import route_of
+from relaydp.network.operations.paths import RUNNING
+from relaydp.network.operations.rehearsal import simulated
 from relaydp.privacy import verify
-from relaydp.runtime.consortium import read_own_records
-from relaydp.runtime.course import route_of
-from relaydp.runtime.journal import ACCEPT_BEFORE, NOTED
-from relaydp.runtime.places import RUNNING
-from relaydp.runtime.rehearsal import simulated
 
 
 def relaydp(*arguments):
@@ -397,9 +397,9 @@ def turned_away(line):
 
 def test_a_party_that_has_seen_the_baton_does_not_sign(tmp_path, done):
     from relaydp.errors import PrivacyError
-    from relaydp.runtime.identity import read_identity
-    from relaydp.runtime.journal import Journal
-    from relaydp.runtime.reroute import Order, sign_order
+    from relaydp.network.consortium.identity import read_identity
+    from relaydp.network.messages.journal import Journal
+    from relaydp.network.messages.reroute import Order, sign_order
 
     shutil.copytree(done.folder, tmp_path / "copy")
     home = tmp_path / "copy" / "p2"

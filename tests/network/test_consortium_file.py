@@ -19,18 +19,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import relaydp as rd
+from relaydp._toml import line_of
 from relaydp.algorithm import ALGORITHMS
 from relaydp.cli import consortium as command
 from relaydp.cli.main import app
 from relaydp.engine.loop import run
-from relaydp.engine.randomness import Simulated
 from relaydp.errors import InputError, PrivacyError
-from relaydp.lines import line_of
-from relaydp.privacy import epsilon_exact
-from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
-from relaydp.problem import build_again
-from relaydp.runtime.agreement import longest_wait, network_algorithms, verified
-from relaydp.runtime.consortium import (
+from relaydp.network.consortium.agreed_plan import longest_wait, network_algorithms, verified
+from relaydp.network.consortium.file import (
     Agreed,
     draw_up,
     epsilon_of,
@@ -43,8 +39,13 @@ from relaydp.runtime.consortium import (
     whole_problem,
     write_consortium,
 )
-from relaydp.runtime.identity import fingerprint, keygen
-from relaydp.runtime.toml import to_toml
+from relaydp.network.consortium.identity import fingerprint, keygen
+from relaydp.network.consortium.toml import to_toml
+from relaydp.oracle.randomness import Simulated
+from relaydp.planning.tuning import choose_steps
+from relaydp.privacy import epsilon_exact
+from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
+from relaydp.problem import build_again
 
 DATA = rd.load_data("breast-cancer")
 NAMES, SIZES = ("north", "south", "east"), (150, 170, 136)
@@ -500,7 +501,7 @@ def test_what_is_no_file_is_refused(tmp_path, monkeypatch):
     for path in (tmp_path, tmp_path / "missing.toml"):
         with pytest.raises(InputError, match="cannot be read"):
             read_consortium(path)
-    monkeypatch.setattr("relaydp.runtime.consortium.MOST_BYTES", 10)
+    monkeypatch.setattr("relaydp.network.consortium.file.MOST_BYTES", 10)
     with pytest.raises(InputError, match="MiB"):
         read_text(tmp_path, "# more than ten bytes")
 
@@ -558,7 +559,7 @@ def by_hand(consortium, activations):
     """A plan without any simulation: the paper's steps, equal shares of the budget: sigma = D sqrt(T / 2 rho)."""
     method, facts = ALGORITHMS[consortium.algorithm], facts_of(consortium)
     path = consortium.walk or "all"
-    steps = method.choose_steps("paper", facts, consortium.graph, path, activations, None).steps._asdict()
+    steps = choose_steps(method, "paper", facts, consortium.graph, path, activations, None).steps._asdict()
     sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
     rho = rd.Budget(consortium.epsilon, consortium.delta).rho
     scales = np.tile(sensitivity * np.sqrt(activations / (2 * rho)), (activations, 1))
@@ -615,7 +616,7 @@ def test_a_partys_limit_has_a_delta_of_its_own_by_default(planned):
     from inspect import signature
 
     from relaydp.cli.agent import serve
-    from relaydp.runtime.brief import Settings
+    from relaydp.network.records.public_plan import Settings
 
     assert signature(serve).parameters["max_delta"].default == Settings.max_delta == 1e-5
 
@@ -698,7 +699,9 @@ def test_a_plan_of_another_shape_is_refused(planned, tmp_path):
 def test_the_second_accountant_agrees(planned, monkeypatch):
     found = verified(planned, plan_of(planned))
     assert found.holds and found.epsilon <= planned.epsilon
-    monkeypatch.setattr("relaydp.runtime.agreement.verify", lambda *_: replace(found, reasons=("it does not.",)))
+    monkeypatch.setattr(
+        "relaydp.network.consortium.agreed_plan.verify", lambda *_: replace(found, reasons=("it does not.",))
+    )
     with pytest.raises(PrivacyError, match="it does not"):
         verified(planned, plan_of(planned))
 
@@ -1032,6 +1035,6 @@ def test_new_of_other_kinds(flags, tmp_path):
 def test_the_example_is_accepted():
     from pathlib import Path
 
-    example = Path(__file__).parent.parent / "examples" / "consortium.toml"
+    example = Path(__file__).parents[2] / "examples" / "consortium.toml"
     assert facts("check", example)["holds"]
     assert read_consortium(example).identity == make_consortium(tomllib.loads(example.read_text())).identity

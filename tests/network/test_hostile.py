@@ -57,12 +57,12 @@ from hostile_peer import (
 )
 from test_identity import DAY, certify, key_text, new_key
 
-from relaydp.runtime import identity
-from relaydp.runtime import relay_pb2 as pb
-from relaydp.runtime.identity import CERTIFICATE, KEY
-from relaydp.runtime.journal import NOTED, SENT, Journal
-from relaydp.runtime.vault import Vault
-from relaydp.runtime.wire import BATON, ENDING, ROUND, Message, pack, parse
+from relaydp.network.consortium import identity
+from relaydp.network.consortium.identity import CERTIFICATE, KEY
+from relaydp.network.messages import relay_pb2 as pb
+from relaydp.network.messages.journal import NOTED, SENT, Journal
+from relaydp.network.messages.wire import BATON, ENDING, ROUND, Message, pack, parse
+from relaydp.network.records.process import Vault
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

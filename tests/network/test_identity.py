@@ -1,7 +1,7 @@
 """Keys, certificates and signatures, and a real gRPC server that is called rightly and wrongly over loopback TLS.
 
 gRPC reads its list of cipher suites when it is first imported. The calls are therefore made in a process of their own
-(`python tests/test_identity.py`), which prints what came of each.
+(`python tests/network/test_identity.py`), which prints what came of each.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relaydp.errors import InputError, PrivacyError
-from relaydp.runtime import identity as tls
+from relaydp.network.consortium import identity as tls
 
 DAY = datetime.timedelta(days=1)
 USES = "digital_signature content_commitment key_encipherment data_encipherment key_agreement key_cert_sign crl_sign"
@@ -502,9 +502,8 @@ def test_tls_12_is_refused_and_would_not_be_without_us(calls, tmp_path):
 
 
 def test_it_is_too_late_once_grpc_is_there():
-    code = (
-        "import {}; from relaydp.runtime import identity as tls; tls.require_tls13(); tls.require_tls13(); print('set')"
-    )
+    code = "import {}; from relaydp.network.consortium import identity as tls;"
+    code += "tls.require_tls13(); tls.require_tls13(); print('set')"
     clean = {name: value for name, value in os.environ.items() if name != tls.SUITES}
     for first, says in (("os", "set"), ("grpc", "grpc was imported before require_tls13()")):
         ended = subprocess.run([sys.executable, "-c", code.format(first)], capture_output=True, text=True, env=clean)
@@ -512,7 +511,8 @@ def test_it_is_too_late_once_grpc_is_there():
 
 
 def test_reading_a_key_does_not_load_grpc():
-    code = "import sys; from relaydp.runtime import identity; print('grpc' in sys.modules, 'jax' in sys.modules)"
+    code = "import sys; from relaydp.network.consortium import identity;"
+    code += "print('grpc' in sys.modules, 'jax' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.stdout.strip() == "False False"
 

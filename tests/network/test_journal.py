@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relaydp.errors import InputError, PrivacyError
-from relaydp.runtime import journal as journal_module
-from relaydp.runtime.journal import COMMIT_INSIDE, POINTS, Charge, Journal, JournalError
-from relaydp.runtime.limits import check_limit, promised
-from relaydp.runtime.serve import inspect
-from relaydp.runtime.wire import BATON, ENDING, Message, Refusal, Rules, pack, parse
+from relaydp.network.consortium.limits import check_limit, promised
+from relaydp.network.messages import journal as journal_module
+from relaydp.network.messages.journal import COMMIT_INSIDE, POINTS, Charge, Journal, JournalError
+from relaydp.network.messages.wire import BATON, ENDING, Message, Refusal, Rules, pack, parse
+from relaydp.network.operations.serve import inspect
 
 IDENTITY = bytes(range(32))
 

@@ -26,7 +26,8 @@ from kill_test import (
     wire_faults,
 )
 
-from relaydp.runtime.journal import (
+from relaydp.network.consortium.limits import promised
+from relaydp.network.messages.journal import (
     ACCEPT_AFTER,
     ACCEPT_BEFORE,
     ASKED,
@@ -41,8 +42,7 @@ from relaydp.runtime.journal import (
     Journal,
     JournalError,
 )
-from relaydp.runtime.limits import promised
-from relaydp.runtime.wire import ENDING, Message, pack
+from relaydp.network.messages.wire import ENDING, Message, pack
 
 PARTIES = 4
 # Each start of an agent gets the next of these; together they are all points, those of the end last.

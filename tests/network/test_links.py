@@ -24,7 +24,7 @@ import pytest
 from consortium_lab import STUCK, Lab, faults, free_ports, make_lab, rows_of, run_agent, start, wait_all, wait_for
 from hostile_peer import lines, stopped_at
 
-from relaydp.runtime.journal import ACCEPT_AFTER, NOTED
+from relaydp.network.messages.journal import ACCEPT_AFTER, NOTED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

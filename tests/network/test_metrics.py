@@ -25,11 +25,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from relaydp.errors import InputError
-from relaydp.runtime import page as page_module
-from relaydp.runtime.log import FIELDS, LONGEST, WHOLE
-from relaydp.runtime.watch import MOST_REASONS, Log, Metrics, StatusServer, print_status
+from relaydp.network.operations import status_page as page_module
+from relaydp.network.operations.log import FIELDS, LONGEST, WHOLE
+from relaydp.network.operations.metrics import MOST_REASONS, Log, Metrics, StatusServer, print_status
 
-DEPLOY = Path(__file__).parent.parent / "deploy"
+DEPLOY = Path(__file__).parents[2] / "deploy"
 WAIT = 120  # seconds after which a test that hangs fails
 
 STATUS = {
@@ -203,7 +203,7 @@ def test_a_stream_that_fails_never_stops_the_agent(error):
 
 def test_a_peer_that_is_refused_for_ever_does_not_fill_the_log(monkeypatch):
     clock = [1000.0]
-    monkeypatch.setattr("relaydp.runtime.log.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("relaydp.network.operations.log.time.monotonic", lambda: clock[0])
     stream = io.StringIO()
     log = Log("north", stream)
     for _ in range(500):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import relaydp as rd
 from relaydp.graph import route
-from relaydp.runtime.brief import LONGEST_PAUSE
-from relaydp.runtime.course import Course, route_of
+from relaydp.network.messages.next_hop import Course, route_of
+from relaydp.network.records.public_plan import LONGEST_PAUSE
 
 GRAPHS = {
     "ring": rd.ring(6),

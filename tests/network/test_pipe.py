@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from relaydp.errors import InputError, RelayError
-from relaydp.runtime import relaying as relaying_module
-from relaydp.runtime import workroom
-from relaydp.runtime.brief import Pace, Way
-from relaydp.runtime.relaying import Relaying
-from relaydp.runtime.wire import BATON, Message
-from relaydp.runtime.workroom import Workroom
+from relaydp.network.messages import relaying as relaying_module
+from relaydp.network.messages.relaying import Relaying
+from relaydp.network.messages.wire import BATON, Message
+from relaydp.network.records import pipe
+from relaydp.network.records.pipe import Workroom
+from relaydp.network.records.public_plan import Pace, Way
 
 
 def answer_when_told(settings, pipe):
@@ -38,7 +38,7 @@ def answer_when_told(settings, pipe):
 
 @pytest.fixture
 def room(monkeypatch):
-    monkeypatch.setattr(workroom, "_launch", answer_when_told)
+    monkeypatch.setattr(pipe, "_launch", answer_when_told)
     made = Workroom(None)
     yield made
     made.close()

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import relaydp as rd
-from relaydp.engine import door, inner
-from relaydp.engine.inner import MEMORY, _fit, _products, find_minimiser
+from relaydp.oracle import argmin, oracle
+from relaydp.oracle.argmin import MEMORY, _fit, _products, find_minimiser
 from relaydp.prox.functions import soft_threshold
 
 
@@ -64,7 +64,7 @@ def counted(monkeypatch, condition, dim, forgetful):
     """Passes over a quadratic of this condition, with what Anderson's rule advises or with advice that leads astray."""
     if forgetful:
         bad = jnp.asarray(-50.0)
-        monkeypatch.setattr(inner, "_fit", lambda inner, right: [bad] * len(right))
+        monkeypatch.setattr(argmin, "_fit", lambda inner, right: [bad] * len(right))
     H, b = quadratics(1, dim, condition, seed=3)
     passes = []
 
@@ -87,11 +87,11 @@ def test_it_takes_fewer_passes_than_momentum_would(monkeypatch):
 def test_bad_advice_costs_time_and_nothing_else(monkeypatch, condition):
     """The bound that objective perturbation is planned with, beside the passes it took to lose patience."""
     passes = counted(monkeypatch, condition, 12, forgetful=True)
-    assert passes <= inner.PATIENCE + 36 * np.sqrt(condition)
+    assert passes <= argmin.PATIENCE + 36 * np.sqrt(condition)
 
 
 def test_where_passes_are_cheap_momentum_does_it_all(monkeypatch):
-    monkeypatch.setattr(inner, "_fit", None)
+    monkeypatch.setattr(argmin, "_fit", None)
     H, b = quadratics(2, 6, 50.0)
     ones = jnp.ones(2)
     found = find_minimiser(lambda x: jnp.einsum("ijk,ik->ij", H, x) - b, None, b, 50.0 * ones, ones, dear=False)
@@ -105,7 +105,7 @@ def test_either_way_algorithms_get_the_same_minimisers(monkeypatch, algorithm, m
     problem = rd.logistic(rd.load_data("breast-cancer"), agents=3, l2=0.1, record_norm=1.0)
     options = dict(algorithm=algorithm, activations=6, steps="paper", trace=False, reference=False)
     one = rd.solve(problem, rd.ring(3), **options)
-    monkeypatch.setattr(door, "DEAR", 0 if many else 2**40)
+    monkeypatch.setattr(oracle, "DEAR", 0 if many else 2**40)
     jax.clear_caches()
     other = rd.solve(problem, rd.ring(3), **options)
     jax.clear_caches()

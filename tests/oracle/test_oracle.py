@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 import relaydp as rd
-from relaydp.algorithm import ALGORITHMS, Algorithm
-from relaydp.algorithm.choose import Choice
+from relaydp.algorithm import ALGORITHMS, Algorithm, Menu
 from relaydp.auditing.noise import clipped_means
-from relaydp.engine.alone import _choose
-from relaydp.engine.door import Once
 from relaydp.engine.loop import BLOCKS, POINTS, turns_of, world_of
-from relaydp.engine.plan import make_plan
-from relaydp.engine.randomness import ALONE, NOISE, WALK, key_for
+from relaydp.engine.solving_alone import _choose
+from relaydp.oracle.oracle import Once
+from relaydp.oracle.randomness import ALONE, NOISE, WALK, key_for
+from relaydp.planning.planner import make_plan
 from relaydp.privacy import gaussian_scale
 
 BUDGET = rd.Budget(4.0, 1e-4)
@@ -58,13 +57,16 @@ def everyone(setting, steps, x0):
     return State(jnp.broadcast_to(x0, (setting.agents, x0.size)))
 
 
-def choose(asked, facts, graph, walk, activations, noise):
-    return Choice(Steps(jnp.asarray(0.1)), activations or 50, outlook=None)
+def paper(facts, graph):
+    return Steps(0.1)
+
+
+MENU = Menu(Steps, paper, lambda *public: [paper(*public)], check=lambda *_: None)
 
 
 def outside(step, init=everyone, kind="rounds", answer=lambda state: state.x[0]) -> Algorithm:
     return Algorithm(
-        name="outside", title="From outside", kind=kind, init=init, step=step, answer=answer, choose_steps=choose,
+        name="outside", title="From outside", kind=kind, init=init, step=step, answer=answer, menu=MENU,
         mechanisms=("gradient",), links="neighbours" if kind == "rounds" else "hop",
     )  # fmt: skip
 

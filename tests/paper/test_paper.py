@@ -20,7 +20,7 @@ from relaydp.paper.runner import read_cell
 from relaydp.paper.runs import Run, Timing, measure, problem_of, seconds
 from relaydp.paper.tables import ALL_ROWS, ROWS, level, printed_cell, useful_cell
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAPER = ROOT.parent / "shared" / "spec" / "paper.tex"
 TINY = QUICK._replace(name="tiny", data=("fashion-small",), seeds=2, fixed=3, decaying=4, figure=3)
 SMALL = Run("logistic", "fashion-small", USEFUL, "recal", "cyclic", 1e-4, 12.0, 3, 2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from effort import size
 
-from relaydp.auditing.campaign import fresh_runs
+from relaydp.auditing.campaigns import fresh_runs
 from relaydp.cli import attack as command
 from relaydp.paper import attacks
 from relaydp.paper.attacks import ATTACKS, GIVEN_AWAY, KEPT, METHODS, SHOWN, cell_of, pack, unpack, verdicts

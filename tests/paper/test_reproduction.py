@@ -10,7 +10,7 @@ from relaydp.paper.experiment import Found, Table
 from relaydp.paper.runs import measure
 from relaydp.paper.tables import ALL_ROWS, printed_cell, useful_cell
 
-PAGE = (Path(__file__).parent.parent / "docs" / "reproduction.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
 
 
 def section(name):

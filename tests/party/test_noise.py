@@ -19,12 +19,12 @@ from scipy import stats
 
 import relaydp as rd
 from relaydp.algorithm import Turn
-from relaydp.engine.door import open_door
 from relaydp.errors import InputError, PrivacyError
+from relaydp.oracle.oracle import open_door
+from relaydp.party import noise
+from relaydp.party.noise import Sampler, Seeded
 from relaydp.privacy.mechanism import release
 from relaydp.privacy.secret import K, release_secret, stretch
-from relaydp.runtime import noise
-from relaydp.runtime.noise import Sampler, Seeded
 
 LEVEL = 1e-9
 DRAWS = 200_000
@@ -114,7 +114,7 @@ def test_no_seed_is_taken_and_none_makes_it_repeat():
 def test_the_first_release_waits_for_no_compiler():
     """Machine code comes when the sampler is made, with the party's start, and neither with the module nor later."""
     code = (
-        "import sys, numpy as np; from relaydp.runtime.noise import Sampler\n"
+        "import sys, numpy as np; from relaydp.party.noise import Sampler\n"
         "heavy = lambda: [m for m in ('numba', 'polars', 'sklearn', 'scipy.stats', 'matplotlib') if m in sys.modules]\n"
         "print(heavy()); sampler = Sampler(); print(heavy())\n"
         "from relaydp.privacy.lattice import fill; made = list(fill.signatures)\n"
@@ -129,7 +129,7 @@ def test_the_first_release_waits_for_no_compiler():
 
 @pytest.mark.parametrize("seed", [0, 7, 2**31])
 def test_a_relay_s_noise_is_the_simulator_s_bit_for_bit(seed):
-    """As `engine.solve` and `engine.loop` draw it."""
+    """As `engine.solver` and `engine.loop` draw it."""
     _, key = jax.random.split(jax.random.key(seed))
     value = np.random.default_rng(seed).normal(size=30)
     for hop, scale in ((0, 1e-3), (1, 2.5), (1239, 0.7)):

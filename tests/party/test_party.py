@@ -12,15 +12,15 @@ from effort import same_bits
 
 import relaydp as rd
 from relaydp.algorithm import ALGORITHMS, Algorithm, nids, recal
-from relaydp.algorithm.copies import apart
+from relaydp.algorithm.consensus import apart
 from relaydp.engine.loop import run
-from relaydp.engine.randomness import Simulated
 from relaydp.errors import InputError, PrivacyError
+from relaydp.network.consortium.agreed_plan import network_algorithms
+from relaydp.oracle.randomness import Simulated
+from relaydp.party import step
+from relaydp.party.party import Keyed, Seat, on_network
 from relaydp.privacy.mechanism import release
-from relaydp.problem import fused
-from relaydp.runtime import desk
-from relaydp.runtime.agreement import network_algorithms
-from relaydp.runtime.seat import Keyed, Seat, on_network
+from relaydp.problem.kernels import dispatch
 
 RELAYS = ("recal", "walkman-gradient")
 ROUNDS = ("dgd", "huang-ring", "ic-admm", "nids", "pg-admm", "pg-extra")
@@ -102,7 +102,7 @@ def played(name: str, kind: str) -> Played:
     _, _, graph, plan = plan_for(name, kind)
     seats, seen, call = seats_for(name, kind), Played(), [""]
     with pytest.MonkeyPatch.context() as patch:
-        gradient = desk.mean_gradient
+        gradient = step.mean_gradient
 
         def counted(*args):
             seen.asked.append(call[0])
@@ -116,7 +116,7 @@ def played(name: str, kind: str) -> Played:
 
             return draw_and_note
 
-        patch.setattr(desk, "mean_gradient", counted)
+        patch.setattr(step, "mean_gradient", counted)
         for party, seat in enumerate(seats):
             patch.setattr(seat, "draw", noted(party, seat.draw))
         rows = [seat.begin() for seat in seats]
@@ -285,7 +285,7 @@ def test_rounds_take_no_key():
 def test_rounds_over_many_records_are_the_simulator_bit_for_bit(monkeypatch, kind):
     """There an agent takes a fused pass, alone as among all; how many are many is for everybody to know."""
     problem, own, graph, plan = plan_for("nids", kind)
-    monkeypatch.setattr(fused, "MANY", problem.data.X.size)
+    monkeypatch.setattr(dispatch, "MANY", problem.data.X.size)
     seats = [Seat(plan, graph, i, own[i], draw_of(i, graph.agents, False)) for i in range(graph.agents)]
     assert all(seat._silos.by_passes for seat in seats)
     seen = Played()
@@ -293,7 +293,7 @@ def test_rounds_over_many_records_are_the_simulator_bit_for_bit(monkeypatch, kin
     wanted = run(problem, graph, plan, np.zeros(problem.dim), Simulated(5), keep=True)
     assert np.stack(seen.sent).tobytes() == np.stack(jax.tree.leaves(wanted.sent), axis=-2).tobytes()
     assert seen.x.tobytes() == wanted.x.tobytes()
-    monkeypatch.setattr(fused, "MANY", problem.data.X.size + 1)
+    monkeypatch.setattr(dispatch, "MANY", problem.data.X.size + 1)
     assert not Seat(plan, graph, 0, own[0], draw_of(0, graph.agents, False))._silos.by_passes
 
 
@@ -334,7 +334,7 @@ def test_of_others_a_party_has_what_they_told_it_and_no_more(name):
     seat, graph = seats_for(name, MAIN)[3], KITE  # agent 3 has one neighbour, agent 2
     rows = seat._unpack(played(name, MAIN).rows[-1][3])
     baton = seat.first_baton() if name in RELAYS else None
-    state = desk._known(seat.algorithm, seat._desk, rows, baton)
+    state = step._known(seat.algorithm, seat._desk, rows, baton)
     for part, leaf in state._asdict().items():
         if getattr(leaf, "ndim", 1) == 1:
             continue

@@ -8,13 +8,14 @@ import pytest
 from effort import size
 
 import relaydp as rd
-from relaydp.algorithm import ALGORITHMS, directions_of, nids, outlook
+from relaydp.algorithm import ALGORITHMS, directions_of, nids
 from relaydp.algorithm.dgd import CONSTANT, DgdSteps
-from relaydp.algorithm.directions import BINS, binned, guess
-from relaydp.algorithm.lab import LARGE, Frozen, Kernel
-from relaydp.algorithm.outlook import LEAST_SHARE, SPREAD, Noise, Trial, _responses, look_ahead
-from relaydp.algorithm.steps import RecalSteps
+from relaydp.algorithm.recal_steps import RecalSteps
 from relaydp.graph import route
+from relaydp.planning import forecast
+from relaydp.planning.directions import BINS, binned, guess
+from relaydp.planning.forecast import LEAST_SHARE, SPREAD, Noise, Trial, _responses, look_ahead
+from relaydp.planning.quadratic import LARGE, Frozen
 
 BUDGET = rd.Budget(epsilon=1.0, delta=1e-5)
 SOUND = sorted(name for name, method in ALGORITHMS.items() if "gradient" in method.mechanisms)
@@ -22,11 +23,6 @@ FACTS = rd.public_facts([300, 400, 350, 500], features=20, record_norm=1.0, l2=0
 # One candidate and few activations: what does not depend on tuning need not wait for it.
 QUICK = {"activations": 4, "steps": "paper", "walk": "cyclic"}
 UNMEASURED = {"trace": False, "reference": False}
-
-
-def kernel_of(name, steady=True):
-    method = ALGORITHMS[name]
-    return Kernel(method.kind, method.init, method.step, method.answer, method.needs, steady)
 
 
 def targets(agents):
@@ -81,7 +77,7 @@ def test_the_response_of_gradient_descent_is_its_closed_form():
     steps = DgdSteps(stepsizes, np.full(2, CONSTANT))
     distance = np.array([3.0, 1.0, 0.5])
     left, felt = _responses(
-        kernel_of("dgd", steady=False), Frozen(steps), rd.complete(n), "all", (T,), tuple(h),
+        ALGORITHMS["dgd"], Frozen(steps), rd.complete(n), "all", (T,), tuple(h),
         tuple(h * number), tuple(h * distance),
     )  # fmt: skip
     for k, a in enumerate(stepsizes):
@@ -102,7 +98,7 @@ def test_the_response_of_a_relay_is_that_of_bumping_each_gradient(walk):
     steps = RecalSteps(*(np.array(part) for part in zip(*rows, strict=True)))
     stacked = steps._replace(alpha=np.tile(steps.alpha[:, None], (1, 5)))
     left, felt = _responses(
-        kernel_of("recal"), Frozen(stacked), graph, walk, options, tuple(h), tuple(weights), tuple(h * distance)
+        ALGORITHMS["recal"], Frozen(stacked), graph, walk, options, tuple(h), tuple(weights), tuple(h * distance)
     )
     for column, T in enumerate(options):
         for k, row in enumerate(rows):
@@ -429,7 +425,7 @@ def looked_ahead(run):
     candidates = nids.NidsSteps(np.array([[0.5] * 4, [1.0] * 4]), np.array([0.5, 0.25]))
     here = guess(FACTS)
     noise = Noise(np.full(4, BUDGET.rho), trial=None if run is None else Trial(here, run))
-    return look_ahead(kernel_of("nids"), candidates, FACTS, rd.ring(4), "random", 3, noise)
+    return look_ahead(ALGORITHMS["nids"], candidates, FACTS, rd.ring(4), "random", 3, noise)
 
 
 def test_trials_that_all_diverge_leave_the_plan_as_it_was_foreseen():
@@ -544,5 +540,5 @@ def test_noise_of_all_lengths_at_once_is_that_of_each():
     longest[4, -1, 2], longest[5, 0, 0] = np.nan, np.inf
     felt = [longest[:, 30 - T :] for T in range(1, 31)]
     variance = draw.uniform(1.0, 2.0, 4)
-    one_by_one = np.stack([outlook._noise(w, None, variance) for w in felt], axis=1)
-    np.testing.assert_allclose(outlook._noise_of_all(felt, None, variance), one_by_one, rtol=1e-12)
+    one_by_one = np.stack([forecast._noise(w, None, variance) for w in felt], axis=1)
+    np.testing.assert_allclose(forecast._noise_of_all(felt, None, variance), one_by_one, rtol=1e-12)

@@ -27,7 +27,7 @@ from relaydp.privacy import (
     renyi,
     rho_for,
 )
-from relaydp.privacy.compose import _compose, _Pure, _Sampled
+from relaydp.privacy.composition import _compose, _Pure, _Sampled
 
 small = settings(max_examples=25, deadline=None, derandomize=True)
 multipliers = st.floats(-1, 2).map(lambda x: 10.0**x)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import relaydp as rd
 from relaydp.algorithm import ALGORITHMS
 from relaydp.cli.main import app
-from relaydp.engine.plan import make_plan
+from relaydp.planning.planner import make_plan
 from relaydp.privacy.mechanism import perturbation
 from relaydp.privacy.objective import PRICES, bend, objective_price, objective_scale, pure_share
 

@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 
 import relaydp as rd
 from relaydp.cli.main import app
-from relaydp.engine.randomness import ALONE, NOISE, WALK, key_for
 from relaydp.errors import PrivacyError, RelayError
 from relaydp.estimator import RelayLogisticRegression
+from relaydp.network.consortium.limits import check_limit
+from relaydp.oracle.randomness import ALONE, NOISE, WALK, key_for
 from relaydp.privacy import epsilon_exact, rho_for
 from relaydp.privacy.sensitivity import sensitivity
-from relaydp.runtime.limits import check_limit
 
 AGENTS, RECORDS, FEATURES = 3, 60, 4
 BARE = {"trace": False, "reference": False, "transcript": False}
@@ -207,7 +207,7 @@ def test_a_delta_of_1_over_m_is_refused_unless_it_is_asked_for_by_name(delta):
 
 SEEDED = """
 import hashlib, sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = [{folder!r}, {helpers!r}]
 from test_promise import AGENTS, BUDGET, RUN, problem, rd
 print(hashlib.sha256(rd.solve(problem(), rd.ring(AGENTS), budget=BUDGET, seed=4, **RUN).x.tobytes()).hexdigest())
 """
@@ -216,7 +216,7 @@ print(hashlib.sha256(rd.solve(problem(), rd.ring(AGENTS), budget=BUDGET, seed=4,
 def test_jaxs_variables_change_no_draw():
     here = rd.solve(problem(), rd.ring(AGENTS), budget=BUDGET, seed=4, **RUN).x
     other = {"JAX_DEFAULT_PRNG_IMPL": "rbg", "JAX_THREEFRY_PARTITIONABLE": "0", "JAX_RANDOM_SEED_OFFSET": "7"}
-    code = SEEDED.format(folder=os.path.dirname(__file__))
+    code = SEEDED.format(folder=os.path.dirname(__file__), helpers=os.path.dirname(os.path.dirname(__file__)))
     environment = {**os.environ, **other}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == hashlib.sha256(here.tobytes()).hexdigest(), done.stderr

@@ -16,20 +16,20 @@ import pytest
 from typer.testing import CliRunner
 
 import relaydp as rd
-from relaydp.auditing.campaign import campaign, few, fresh_runs, load_attack
+from relaydp.auditing.campaigns import campaign, few, fresh_runs, load_attack
 from relaydp.cli.main import app
-from relaydp.engine.randomness import WALK, key_for
-from relaydp.engine.saved import load_comparison
+from relaydp.engine.saved_comparison import load_comparison
 from relaydp.engine.spending import agents_spending, epsilon_spent
 from relaydp.errors import InputError
 from relaydp.graph import route
+from relaydp.oracle.randomness import WALK, key_for
 from relaydp.privacy import Ledger, epsilon_exact
-from relaydp.report import travels as travels_module
+from relaydp.report import baton_path as travels_module
+from relaydp.report.baton_path import layout, travels
+from relaydp.report.charts import accuracy_by_epsilon, convergence, spending
 from relaydp.report.page import SCRIPTS, asset, make_page
-from relaydp.report.series import accuracy_by_epsilon, convergence, spending
 from relaydp.report.sources import read_sources
-from relaydp.report.story import tiles
-from relaydp.report.travels import layout, travels
+from relaydp.report.summary import tiles
 
 ASSETS = Path(str(files("relaydp.report"))) / "assets"
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"

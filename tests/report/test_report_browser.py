@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import relaydp as rd
-from relaydp.auditing.campaign import campaign, few, fresh_runs
+from relaydp.auditing.campaigns import campaign, few, fresh_runs
 from relaydp.report.page import make_page, write_page
 from relaydp.report.sources import read_sources
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-BENCH = Path(__file__).parent.parent / "benchmarks" / "bench.py"
+BENCH = Path(__file__).parents[2] / "benchmarks" / "bench.py"
 sys.path.insert(0, str(BENCH.parent))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]  # tests/
 LAWS = """
 import pytest
 from effort import size
@@ -78,10 +78,10 @@ def test_all_cases_run_when_all_are_asked_for(folder):
 
 def test_what_is_about_shipped_programs_is_run_by_its_own_command():
     """`make test` leaves it out, so that whoever marks a test must name it in the Makefile."""
-    listed = re.findall(r"(tests/test_\w+\.py(?:::\w+)?)", (HERE.parent / "Makefile").read_text())
+    listed = re.findall(r"(tests/[\w/]*test_\w+\.py(?:::\w+)?)", (HERE.parent / "Makefile").read_text())
     marked = [
-        f"tests/{path.name}::{name}"
-        for path in HERE.glob("test_*.py")
+        f"tests/{path.relative_to(HERE)}::{name}"
+        for path in HERE.rglob("test_*.py")
         for name in re.findall(r"@pytest\.mark\.shipped\n(?:@.*\n)*def (test_\w+)", path.read_text())
     ]
     assert marked and all(name in listed or name.partition("::")[0] in listed for name in marked)

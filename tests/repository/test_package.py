@@ -11,41 +11,85 @@ import pytest
 
 import relaydp as rd
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "relaydp"
 
-# Each room may import those before it and no other; `result` is one file. A room's own modules are free.
-ORDER = "arrays errors folders lines prox graph privacy data problem algorithm certificate result".split()
-ORDER += "engine estimator attack auditing report paper settings runtime cluster cli".split()
+# Each room may import those before it and no other; some are one file. A room's own modules are free.
+ORDER = "_version errors arrays _atomic _toml prox graph privacy data problem algorithm oracle certificate".split()
+ORDER += "planning result engine estimator attack auditing report paper settings party network cluster cli".split()
 SIDE = {
-    **{name: {"errors"} for name in ("lines", "graph", "privacy", "data")},
+    **{name: {"errors"} for name in ("_toml", "graph", "privacy", "data")},
     "prox": {"arrays", "errors"},
     # an attack sees messages and public facts: neither the engine that made them nor anybody's records
     "attack": {"arrays", "errors", "prox", "graph", "problem", "algorithm", "result"},
+    # Ray's agents share the party with the network's, and nothing else: the `cluster` extra has no gRPC
+    "cluster": set(ORDER[: ORDER.index("network")]),
 }
 
 
+def rooms_of_imports(path):
+    """Every name of ours that a file imports, wherever in the file, with the names taken `from` it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "relaydp")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.relative_to(SOURCE)}: a relative import hides which room it is from"
+            if (node.module or "").split(".")[0] == "relaydp":
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "import_module"):
+            if isinstance(node.args[0], ast.Constant) and str(node.args[0].value).startswith("relaydp"):
+                yield node.args[0].value
+
+
 def room(path):
-    part = path.relative_to(SOURCE).parts[0]
-    return part.removesuffix(".py")
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def test_imports_flow_one_way():
-    for path in SOURCE.rglob("*.py"):
-        here = room(path)
-        if here in ("__init__", "__main__"):
-            continue
-        allowed = SIDE.get(here, set(ORDER[: ORDER.index(here)])) | {here}
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            if isinstance(node, ast.ImportFrom) and node.module == "relaydp":
-                names = [f"relaydp.{alias.name}" for alias in node.names]
-            for name in names:
-                target = name.split(".")[1] if name.startswith("relaydp.") else None
-                if target and target in ORDER:
-                    assert target in allowed, f"{path.relative_to(SOURCE)} imports {name}"
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_flow_one_way(path):
+    here = room(path)
+    if here in ("__init__", "__main__"):
+        return
+    assert here in ORDER, f"{here} is not in the list of rooms"
+    allowed = SIDE.get(here, set(ORDER[: ORDER.index(here)])) | {here, "_version"}
+    for name in rooms_of_imports(path):
+        target = name.split(".")[1] if "." in name else "__init__"
+        assert target in allowed, f"{path.relative_to(SOURCE)} imports {name}"
+
+
+def test_every_room_is_listed_and_explained():
+    """CONTRIBUTING's table is the order that the test above holds, and names every room."""
+    rooms = {room(path) for path in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
+    assert rooms == set(ORDER)
+    table = re.findall(r"^\| `([a-z_]+)(?:\.py)?/?` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+    told = [name for name in table if name in ORDER]
+    assert told == [name for name in ORDER if name in told], "the table is in another order"
+    assert {name for name in ORDER if (SOURCE / name).is_dir()} <= set(told)
+
+
+def test_no_module_is_hidden_by_a_function():
+    """`import relaydp.engine.solver as m` must give the module: no package exports something of a module's name."""
+    code = (
+        "import importlib, pkgutil, types, relaydp\n"
+        "for found in pkgutil.walk_packages(relaydp.__path__, 'relaydp.'):\n"
+        "    if found.name.endswith('__main__'): continue\n"
+        "    importlib.import_module(found.name)\n"
+        "    parent, _, leaf = found.name.rpartition('.')\n"
+        "    if not isinstance(getattr(importlib.import_module(parent), leaf), types.ModuleType): print(found.name)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.stdout, ended.returncode) == ("", 0), ended.stderr
+
+
+def test_the_cluster_needs_nothing_of_the_network():
+    code = "import sys\nfor name in ('grpc', 'cryptography', 'google.protobuf', 'prometheus_client'):\n"
+    code += "    sys.modules[name] = None\n"
+    code += "import relaydp.cluster.solving_apart, relaydp.cluster.agent_actors, relaydp.cluster.scheduler\n"
+    code += "print([name for name in sys.modules if name.startswith('relaydp.network')])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout.strip() == "[]", ended.stderr
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert [name.split(">")[0] for name in extras["cluster"]] == ["ray"]
 
 
 def test_public_names_are_what_is_there():
@@ -100,6 +144,6 @@ def test_float64_is_on_whoever_is_imported_first(first):
 
 def test_what_a_script_left_open_is_written_when_it_ends(tmp_path):
     """An exit that spares itself a last look for garbage would lose it."""
-    code = "import relaydp.engine.solve\nfile = open('left.txt', 'w')\ndef use(): return file\nfile.write('hello')"
+    code = "import relaydp.engine.solver\nfile = open('left.txt', 'w')\ndef use(): return file\nfile.write('hello')"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=tmp_path, check=True)
     assert (tmp_path / "left.txt").read_text() == "hello"

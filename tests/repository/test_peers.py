@@ -9,7 +9,7 @@ import pytest
 
 @pytest.mark.slow
 def test_nids_extra_and_admm_find_the_same_optimum_as_decent_bench():
-    spec = importlib.util.spec_from_file_location("peers", Path(__file__).parent.parent / "benchmarks" / "peers.py")
+    spec = importlib.util.spec_from_file_location("peers", Path(__file__).parents[2] / "benchmarks" / "peers.py")
     peers = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(peers)
     python = peers.peer_python()

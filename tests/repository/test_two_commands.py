@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TOOLS = {"ray", "grpc", "cvxpy", "opendp", "cryptography", "playwright", "mkdocs", "hypothesis", "pytest", "polars"}
 
 

@@ -4,20 +4,19 @@ from relaydp.algorithm.afbs import AFBS
 from relaydp.algorithm.base import Algorithm, Baton, Door, Setting, Turn
 from relaydp.algorithm.d_admm import D_ADMM
 from relaydp.algorithm.dgd import DGD
-from relaydp.algorithm.directions import Directions, directions_of
 from relaydp.algorithm.gradient_tracking import GRADIENT_TRACKING
 from relaydp.algorithm.huang import HUANG_RING, HUANG_STAR
 from relaydp.algorithm.i_admm import I_ADMM
 from relaydp.algorithm.ic_admm import IC_ADMM
 from relaydp.algorithm.m_admm import M_ADMM
+from relaydp.algorithm.menu import Menu
 from relaydp.algorithm.nids import NIDS
-from relaydp.algorithm.outlook import Noise, ObjectiveNoise, Outlook, Trial
 from relaydp.algorithm.pg_admm import PG_ADMM
 from relaydp.algorithm.pg_extra import PG_EXTRA
 from relaydp.algorithm.r_admm import MR_ADMM, R_ADMM
 from relaydp.algorithm.recal import RECAL
+from relaydp.algorithm.recal_steps import RecalSteps
 from relaydp.algorithm.rw_admm import RW_ADMM, RW_ADMM_LINEARISED
-from relaydp.algorithm.steps import RecalSteps
 from relaydp.algorithm.tripd import TRIPD
 from relaydp.algorithm.walkman import WALKMAN, WALKMAN_GRADIENT
 from relaydp.errors import choose
@@ -60,16 +59,11 @@ __all__ = [
     "ALGORITHMS",
     "Algorithm",
     "Baton",
-    "Directions",
     "Door",
-    "Noise",
-    "ObjectiveNoise",
-    "Outlook",
+    "Menu",
     "RecalSteps",
     "Setting",
-    "Trial",
     "Turn",
     "algorithms",
-    "directions_of",
     "find_algorithm",
 ]

@@ -17,9 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
-from relaydp.algorithm.choose import chooser
-from relaydp.algorithm.lab import Kernel
-from relaydp.algorithm.steps import RECAL_MENU, RecalSteps
+from relaydp.algorithm.recal_steps import RECAL_MENU, RecalSteps
 
 
 class AfbsState(NamedTuple):
@@ -65,7 +63,7 @@ AFBS = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(Kernel("rounds", init, step, answer), RECAL_MENU),
+    menu=RECAL_MENU,
     mechanisms=("gradient",),
     links="star",
 )

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 from jaxtyping import Array, Bool, Float, Int
 
+from relaydp.algorithm.menu import Menu
 from relaydp.graph import Network
 
 # Where a mechanism puts its noise, in `Setting.variant`: on what is sent, or into the objective. RECAL's three readings
@@ -99,7 +100,7 @@ class Algorithm:
     init: Callable[..., Any]
     step: Callable[..., tuple[Any, Any]]
     answer: Callable[[Any], Vector]  # state -> the model
-    choose_steps: Callable[..., Any]  # (asked, facts, graph, walk, activations, noise) -> Choice
+    menu: Menu  # the steps it offers
     mechanisms: tuple[str, ...]
     links: Literal["hop", "pushes", "neighbours", "slots", "star"]
     """Who gets a payload: the next holder; the holder's neighbours, one slot each; all neighbours of each agent, the
@@ -108,6 +109,8 @@ class Algorithm:
     exchanges: int = 1  # times the links are used in one step
     paper_factor: int = 1  # what the paper's own table multiplies link uses by
     needs: tuple[str, ...] = ()  # parts of Network
+    steady: bool = True  # whether every activation is alike; not where steps change along the run
+    walks: tuple[str, ...] | None = None  # the walks that a relay can follow; None for all of them
     takes_r: bool = True  # whether a nonsmooth r is covered
     data: Literal["gradient", "argmin"] = "gradient"  # how data enters
     variants: tuple[str, ...] = (MESSAGES,)  # readings of the published mechanism, the usual one first

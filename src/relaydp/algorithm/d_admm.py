@@ -22,9 +22,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import MESSAGES, OBJECTIVE, Algorithm, Setting, Turn
-from relaydp.algorithm.choose import Menu, chooser
-from relaydp.algorithm.copies import Copies, Everyone, masked
-from relaydp.algorithm.lab import CONDITION, Kernel
+from relaydp.algorithm.consensus import Copies, Everyone, masked
+from relaydp.algorithm.menu import CONDITION, Menu
 from relaydp.algorithm.pg_admm import AdmmState, answer, init
 from relaydp.graph import Graph
 from relaydp.problem import Facts
@@ -107,7 +106,7 @@ D_ADMM = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(Kernel("rounds", init, step, answer, NEEDS), Menu(PenaltySteps, paper_steps, grid, check)),
+    menu=Menu(PenaltySteps, paper_steps, grid, check),
     mechanisms=("objective", "published"),
     links="neighbours",
     paper_factor=2,

@@ -21,9 +21,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
-from relaydp.algorithm.choose import Menu, chooser, product, refuse
-from relaydp.algorithm.copies import Copies, Everyone, apart, masked, smallest_eigenvalue, spread
-from relaydp.algorithm.lab import Kernel
+from relaydp.algorithm.consensus import Copies, Everyone, apart, masked, smallest_eigenvalue, spread
+from relaydp.algorithm.menu import Menu, product, refuse
 from relaydp.graph import Graph
 from relaydp.problem import Facts
 
@@ -94,9 +93,8 @@ DGD = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(
-        Kernel("rounds", init, step, answer, ("mixing",), steady=False), Menu(DgdSteps, paper_steps, grid, check)
-    ),
+    menu=Menu(DgdSteps, paper_steps, grid, check),
+    steady=False,
     mechanisms=("gradient", "published"),
     links="neighbours",
     needs=("mixing",),

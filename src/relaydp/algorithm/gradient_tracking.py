@@ -24,9 +24,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
-from relaydp.algorithm.choose import Menu, chooser, refuse
-from relaydp.algorithm.copies import Everyone, apart, masked, spread
-from relaydp.algorithm.lab import Kernel
+from relaydp.algorithm.consensus import Everyone, apart, masked, spread
+from relaydp.algorithm.menu import Menu, refuse
 from relaydp.graph import Graph, metropolis
 from relaydp.problem import Facts
 
@@ -102,9 +101,7 @@ GRADIENT_TRACKING = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(
-        Kernel("rounds", init, step, answer, ("mixing",)), Menu(TrackingSteps, paper_steps, grid, check)
-    ),
+    menu=Menu(TrackingSteps, paper_steps, grid, check),
     mechanisms=("gradient", "published"),
     links="neighbours",
     vectors=2,

@@ -30,11 +30,10 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm import ic_admm
 from relaydp.algorithm.base import Algorithm, Setting, Turn
-from relaydp.algorithm.choose import Menu, chooser, product, refuse
-from relaydp.algorithm.copies import Copies, Everyone, masked, spread
+from relaydp.algorithm.consensus import Copies, Everyone, masked, spread
 from relaydp.algorithm.d_admm import NEEDS, balanced_penalty, outward
 from relaydp.algorithm.ic_admm import InexactSteps
-from relaydp.algorithm.lab import CONDITION, Kernel
+from relaydp.algorithm.menu import CONDITION, Menu, product, refuse
 from relaydp.algorithm.pg_admm import AdmmState, answer, init
 from relaydp.graph import Graph
 from relaydp.problem import Facts
@@ -151,7 +150,8 @@ HUANG_STAR = Algorithm(
     init=star_init,
     step=star_step,
     answer=star_answer,
-    choose_steps=chooser(Kernel("rounds", star_init, star_step, star_answer, steady=False), STAR_MENU),
+    menu=STAR_MENU,
+    steady=False,
     mechanisms=("gradient", "published"),
     links="star",
     claim=star_claim,
@@ -164,7 +164,8 @@ HUANG_RING = Algorithm(
     init=init,
     step=ring_step,
     answer=answer,
-    choose_steps=chooser(Kernel("rounds", init, ring_step, answer, NEEDS, steady=False), RING_MENU),
+    menu=RING_MENU,
+    steady=False,
     mechanisms=("gradient", "published"),
     links="neighbours",
     paper_factor=2,

@@ -15,34 +15,14 @@ Source: Ye, Chen, Xiao and Poor 2020, Privacy-preserving incremental ADMM for de
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from relaydp.algorithm.outlook import Noise
-from relaydp.algorithm.walkman import WALKMAN, WalkmanSteps
-from relaydp.errors import InputError
-from relaydp.graph import Graph
-from relaydp.problem import Facts
-
-ORDERS = ("cyclic", "tour")
-
-
-def choose_steps(
-    asked: Any, facts: Facts, graph: Graph, walk: str, activations: int | None, noise: Noise | None
-) -> tuple[WalkmanSteps, int]:
-    """Walkman's steps, on a fixed order only."""
-    if walk not in ORDERS:
-        raise InputError(
-            f"i-admm visits the agents in a fixed order, and walk={walk!r} is random; pass walk='cyclic' (or 'tour' "
-            "where the graph has no Hamiltonian cycle), or use 'walkman'."
-        )
-    return WALKMAN.choose_steps(asked, facts, graph, walk, activations, noise)
-
+from relaydp.algorithm.walkman import WALKMAN
 
 I_ADMM = replace(
     WALKMAN,
     name="i-admm",
     title="I-ADMM (incremental)",
-    choose_steps=choose_steps,
+    walks=("cyclic", "tour"),
     takes_r=False,
     instead="walkman-gradient",  # takes r, and has a gradient to privatise
 )

@@ -18,9 +18,8 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm import pg_admm
 from relaydp.algorithm.base import Algorithm, Setting, Turn
-from relaydp.algorithm.choose import Menu, chooser, product
-from relaydp.algorithm.copies import Copies
-from relaydp.algorithm.lab import Kernel
+from relaydp.algorithm.consensus import Copies
+from relaydp.algorithm.menu import Menu, product
 from relaydp.algorithm.pg_admm import AdmmState, AdmmSteps, answer
 from relaydp.errors import InputError
 from relaydp.graph import Graph
@@ -86,10 +85,7 @@ IC_ADMM = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(
-        Kernel("rounds", init, step, answer, ("laplacian", "degree")),
-        Menu(InexactSteps, paper_steps, grid, check, per_agent=("curvature",)),
-    ),
+    menu=Menu(InexactSteps, paper_steps, grid, check, per_agent=("curvature",)),
     mechanisms=("gradient", "published"),
     links="neighbours",
     paper_factor=1,

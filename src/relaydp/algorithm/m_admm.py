@@ -20,10 +20,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import OBJECTIVE, Algorithm, Setting, Turn
-from relaydp.algorithm.choose import Menu, chooser
-from relaydp.algorithm.copies import Copies
+from relaydp.algorithm.consensus import Copies
 from relaydp.algorithm.d_admm import NEEDS, balanced_penalty, exchange, outward
-from relaydp.algorithm.lab import Kernel
+from relaydp.algorithm.menu import Menu
 from relaydp.algorithm.pg_admm import AdmmState, answer, init
 from relaydp.errors import InputError
 from relaydp.graph import Graph
@@ -95,10 +94,8 @@ M_ADMM = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(
-        Kernel("rounds", init, step, answer, NEEDS, steady=False),
-        Menu(GrowingSteps, paper_steps, grid, check, fixed=("growth", "limit")),
-    ),
+    menu=Menu(GrowingSteps, paper_steps, grid, check, fixed=("growth", "limit")),
+    steady=False,
     mechanisms=("objective", "published"),
     links="neighbours",
     paper_factor=2,

@@ -20,9 +20,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
-from relaydp.algorithm.choose import Menu, chooser, product, refuse
-from relaydp.algorithm.copies import Everyone, apart, masked, smallest_eigenvalue, spread
-from relaydp.algorithm.lab import Kernel
+from relaydp.algorithm.consensus import Everyone, apart, masked, smallest_eigenvalue, spread
+from relaydp.algorithm.menu import Menu, product, refuse
 from relaydp.graph import Graph
 from relaydp.problem import Facts
 
@@ -119,10 +118,7 @@ NIDS = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(
-        Kernel("rounds", init, step, answer, ("mixing",)),
-        Menu(NidsSteps, paper_steps, grid, check, per_agent=("stepsize",)),
-    ),
+    menu=Menu(NidsSteps, paper_steps, grid, check, per_agent=("stepsize",)),
     mechanisms=("gradient", "published"),
     links="neighbours",
     paper_factor=1,

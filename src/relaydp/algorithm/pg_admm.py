@@ -19,9 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
-from relaydp.algorithm.choose import Menu, chooser, product, refuse
-from relaydp.algorithm.copies import Copies, Everyone, masked, spread
-from relaydp.algorithm.lab import Kernel
+from relaydp.algorithm.consensus import Copies, Everyone, masked, spread
+from relaydp.algorithm.menu import Menu, product, refuse
 from relaydp.graph import Graph
 from relaydp.problem import Facts
 
@@ -105,10 +104,7 @@ PG_ADMM = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(
-        Kernel("rounds", init, step, answer, ("laplacian",)),
-        Menu(AdmmSteps, paper_steps, grid, check, per_agent=("stepsize",)),
-    ),
+    menu=Menu(AdmmSteps, paper_steps, grid, check, per_agent=("stepsize",)),
     mechanisms=("gradient", "published"),
     links="neighbours",
     paper_factor=1,

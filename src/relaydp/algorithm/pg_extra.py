@@ -19,9 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
-from relaydp.algorithm.choose import Menu, chooser, refuse
-from relaydp.algorithm.copies import Copies, Everyone, apart, masked, smallest_eigenvalue, spread
-from relaydp.algorithm.lab import Kernel
+from relaydp.algorithm.consensus import Copies, Everyone, apart, masked, smallest_eigenvalue, spread
+from relaydp.algorithm.menu import Menu, refuse
 from relaydp.graph import Graph
 from relaydp.problem import Facts
 
@@ -96,7 +95,7 @@ PG_EXTRA = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(Kernel("rounds", init, step, answer, ("mixing",)), Menu(ExtraSteps, paper_steps, grid, check)),
+    menu=Menu(ExtraSteps, paper_steps, grid, check),
     mechanisms=("gradient", "published"),
     links="neighbours",
     paper_factor=2,

@@ -24,13 +24,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import OBJECTIVE, Algorithm, Setting, Turn
-from relaydp.algorithm.choose import Menu, chooser, product
-from relaydp.algorithm.copies import Everyone
+from relaydp.algorithm.consensus import Everyone
 from relaydp.algorithm.d_admm import NEEDS, balanced_penalty, curvature, exchange, midpoints, outward
-from relaydp.algorithm.lab import Kernel
 from relaydp.algorithm.m_admm import GROWTH, LIMIT, penalty_now
 from relaydp.algorithm.m_admm import check as check_growth
 from relaydp.algorithm.m_admm import curvature as growing_curvature
+from relaydp.algorithm.menu import Menu, product
 from relaydp.algorithm.pg_admm import AdmmState, answer, init
 from relaydp.errors import InputError
 from relaydp.graph import Graph
@@ -127,7 +126,7 @@ R_ADMM = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(Kernel("rounds", init, step, answer, NEEDS), Menu(RecycledSteps, paper_steps, grid, check)),
+    menu=Menu(RecycledSteps, paper_steps, grid, check),
     mechanisms=("objective", "published"),
     links="neighbours",
     exchanges=2,
@@ -147,10 +146,8 @@ MR_ADMM = Algorithm(
     init=init,
     step=growing_step,
     answer=answer,
-    choose_steps=chooser(
-        Kernel("rounds", init, growing_step, answer, NEEDS, steady=False),
-        Menu(GrowingRecycledSteps, growing_paper_steps, growing_grid, growing_check, fixed=("growth", "limit")),
-    ),
+    menu=Menu(GrowingRecycledSteps, growing_paper_steps, growing_grid, growing_check, fixed=("growth", "limit")),
+    steady=False,
     mechanisms=("objective", "published"),
     links="neighbours",
     exchanges=2,

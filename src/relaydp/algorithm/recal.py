@@ -22,9 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Baton, Setting, Turn, put
-from relaydp.algorithm.choose import chooser
-from relaydp.algorithm.lab import Kernel
-from relaydp.algorithm.steps import RECAL_MENU, RecalSteps
+from relaydp.algorithm.recal_steps import RECAL_MENU, RecalSteps
 from relaydp.graph import Graph
 from relaydp.problem import Facts
 
@@ -108,7 +106,7 @@ RECAL = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(Kernel("relay", init, step, answer), RECAL_MENU),
+    menu=RECAL_MENU,
     mechanisms=("gradient", "published"),
     links="hop",
     vectors=2,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.choose import Menu, product
+from relaydp.algorithm.menu import Menu, product
 from relaydp.errors import InputError
 from relaydp.graph import Graph
 from relaydp.problem import Facts

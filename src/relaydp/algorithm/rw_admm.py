@@ -29,9 +29,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import MESSAGES, Algorithm, Everyone, Setting, Turn, put
-from relaydp.algorithm.choose import Menu, chooser
-from relaydp.algorithm.copies import spread
-from relaydp.algorithm.lab import CONDITION, Kernel
+from relaydp.algorithm.consensus import spread
+from relaydp.algorithm.menu import CONDITION, Menu
 from relaydp.errors import InputError
 from relaydp.graph import Graph
 from relaydp.problem import Facts
@@ -156,10 +155,7 @@ RW_ADMM = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(
-        Kernel("relay", init, step, answer, ("degree", "neighbours", "real", "back")),
-        Menu(RwAdmmSteps, paper=lambda *known: grid(*known)[0], grid=grid, check=lambda *_: None),  # c is free
-    ),
+    menu=Menu(RwAdmmSteps, paper=lambda *known: grid(*known)[0], grid=grid, check=lambda *_: None),  # c is free
     mechanisms=("objective", "published"),
     links="pushes",
     paper_factor=2,  # neighbours are polled as well
@@ -175,10 +171,7 @@ RW_ADMM_LINEARISED = replace(
     name="rw-admm-linearised",
     title="RW-ADMM, linearised",
     step=step_linearised,
-    choose_steps=chooser(
-        Kernel("relay", init, step_linearised, answer, RW_ADMM.needs),
-        Menu(LinearisedSteps, lambda *known: grid_linear(*known)[0], grid_linear, check_linear, ("stepsize",)),
-    ),
+    menu=Menu(LinearisedSteps, lambda *known: grid_linear(*known)[0], grid_linear, check_linear, ("stepsize",)),
     mechanisms=("gradient", "published"),
     data="gradient",
     instead="",

@@ -23,9 +23,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import Algorithm, Setting, Turn
-from relaydp.algorithm.choose import Menu, chooser, product, refuse
-from relaydp.algorithm.copies import Everyone, spread
-from relaydp.algorithm.lab import Kernel
+from relaydp.algorithm.consensus import Everyone, spread
+from relaydp.algorithm.menu import Menu, product, refuse
 from relaydp.graph import Graph
 from relaydp.problem import Facts
 
@@ -128,17 +127,7 @@ TRIPD = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(
-        Kernel("rounds", init, step, answer, ("neighbours", "real", "back")),
-        Menu(
-            TripdSteps,
-            paper_steps,
-            grid,
-            check,
-            per_agent=("stepsize", "probability"),
-            fixed=("probability",),
-        ),
-    ),
+    menu=Menu(TripdSteps, paper_steps, grid, check, per_agent=("stepsize", "probability"), fixed=("probability",)),
     mechanisms=("gradient", "published"),
     links="slots",
     needs=("neighbours", "real", "back"),

@@ -28,9 +28,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import MESSAGES, Algorithm, Everyone, Setting, Turn, Vector, put
-from relaydp.algorithm.choose import Menu, chooser
-from relaydp.algorithm.copies import spread
-from relaydp.algorithm.lab import CONDITION, Kernel
+from relaydp.algorithm.consensus import spread
+from relaydp.algorithm.menu import CONDITION, Menu
 from relaydp.errors import InputError
 from relaydp.graph import Graph
 from relaydp.problem import Facts
@@ -163,9 +162,7 @@ WALKMAN = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    choose_steps=chooser(
-        Kernel("relay", init, step, answer), Menu(WalkmanSteps, paper_steps, grid, check=lambda *_: None)
-    ),
+    menu=Menu(WalkmanSteps, paper_steps, grid, check=lambda *_: None),
     mechanisms=("objective", "published"),
     links="hop",
     data="argmin",
@@ -180,9 +177,7 @@ WALKMAN_GRADIENT = replace(
     name="walkman-gradient",
     title="Walkman, gradient form",
     step=step_gradient,
-    choose_steps=chooser(
-        Kernel("relay", init, step_gradient, answer), Menu(WalkmanSteps, paper_steps, grid_gradient, check_gradient)
-    ),
+    menu=Menu(WalkmanSteps, paper_steps, grid_gradient, check_gradient),
     mechanisms=("gradient", "published"),
     data="gradient",
     instead="",

@@ -4,8 +4,8 @@ infer    messages -> gradients          `View` is all that it sees
 expose   messages -> records            `About` is what everybody knows of a record
 """
 
-from relaydp.attack.expose import METHODS, About, Exposure, expose
-from relaydp.attack.infer import INFERENCES, infer
+from relaydp.attack.exposure import METHODS, About, Exposure, expose
+from relaydp.attack.inference import INFERENCES, infer
 from relaydp.attack.score import relative_errors
 from relaydp.attack.threat import Inferred, View
 

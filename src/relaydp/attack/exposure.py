@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from relaydp.attack import closed_form, dlg, gradinversion, inverting
-from relaydp.attack.infer import infer
+from relaydp.attack.inference import infer
 from relaydp.attack.models import Linear, LossName
 from relaydp.attack.shared import Reconstruction, Shared
 from relaydp.attack.threat import Inferred, View

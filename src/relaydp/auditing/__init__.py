@@ -4,8 +4,8 @@ audit      how well can two neighbouring data sets be told apart?  -> a lower bo
 campaign   what does an eavesdropper make of a run's messages?     -> records, beside the true ones
 """
 
-from relaydp.auditing.audit import AuditReport, Bound, audit
-from relaydp.auditing.campaign import (
+from relaydp.auditing.auditor import AuditReport, Bound, audit
+from relaydp.auditing.campaigns import (
     Campaign,
     Row,
     SavedAttack,

@@ -28,14 +28,15 @@ from relaydp.arrays import placed
 from relaydp.auditing.bounds import epsilon_limit, mu_limit
 from relaydp.auditing.canary import Neighbours, built_in, every_canary, neighbours
 from relaydp.auditing.noise import Check, check_noise, check_price, check_values, look, runs_needed
-from relaydp.auditing.trial import Evidence, check_memory, collect, public_part
+from relaydp.auditing.trials import Evidence, check_memory, collect, public_part
 from relaydp.certificate import plain
-from relaydp.engine.plan import MECHANISMS, Plan, make_plan
 from relaydp.engine.progress import Progress, shown
-from relaydp.engine.randomness import SEED_BITS, Secret, Source, check_seed, choose_source
-from relaydp.engine.solve import check_promise
+from relaydp.engine.solver import check_promise
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.graph import Graph, ring
+from relaydp.oracle.randomness import SEED_BITS, Secret, Source, check_seed, choose_source
+from relaydp.planning.planner import MECHANISMS, make_plan
+from relaydp.planning.run_plan import Plan
 from relaydp.privacy import SOUND, Budget, epsilon_exact
 from relaydp.problem import Problem
 

@@ -23,13 +23,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from relaydp._atomic import new_folder
 from relaydp.attack import METHODS, About, Exposure, Inferred, View, expose, infer, score
 from relaydp.certificate import plain
 from relaydp.data import Records
 from relaydp.engine import solve
-from relaydp.engine.rerun import find_records
+from relaydp.engine.reruns import find_records
 from relaydp.errors import InputError, RelayError, choose
-from relaydp.folders import new_folder
 from relaydp.graph import ring
 from relaydp.privacy import Budget
 from relaydp.problem import Problem, build_again

@@ -36,13 +36,13 @@ from scipy import special, stats
 
 from relaydp.algorithm.base import OBJECTIVE
 from relaydp.arrays import placed
-from relaydp.attack.infer import inference_for, read_messages
+from relaydp.attack.inference import inference_for, read_messages
 from relaydp.attack.threat import Guess, Known
 from relaydp.engine.loop import run, world_of
-from relaydp.engine.plan import Plan
 from relaydp.engine.progress import Progress
-from relaydp.engine.randomness import Secret, Simulated, Source
 from relaydp.graph import Graph, Rounds
+from relaydp.oracle.randomness import Secret, Simulated, Source
+from relaydp.planning.run_plan import Plan
 from relaydp.privacy import epsilon_exact
 from relaydp.privacy.objective import bend
 from relaydp.problem import Problem

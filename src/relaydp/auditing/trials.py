@@ -24,16 +24,16 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm.base import OBJECTIVE
 from relaydp.arrays import placed
-from relaydp.attack.infer import inference_for, read_messages
+from relaydp.attack.inference import inference_for, read_messages
 from relaydp.attack.penalty import Penalty
 from relaydp.attack.threat import Guess, Known
 from relaydp.auditing.canary import Neighbours
 from relaydp.engine.loop import World, begin, scan_turns, turns_of, world_of
-from relaydp.engine.plan import Plan
 from relaydp.engine.progress import Progress
-from relaydp.engine.randomness import NOISE, Secret, Source, draw_gradient_noise, key_for
 from relaydp.errors import InputError
 from relaydp.graph import Graph, Network, Rounds, network_of
+from relaydp.oracle.randomness import NOISE, Secret, Source, draw_gradient_noise, key_for
+from relaydp.planning.run_plan import Plan
 from relaydp.problem import Problem
 
 BATCH = 4096  # runs in one compiled call, at most

@@ -12,7 +12,7 @@ from relaydp.cli.options import OUTPUT, AsJson, Overwrite, example, print_json
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
-    from relaydp.runtime.journal import Journal
+    from relaydp.network.messages.journal import Journal
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -67,8 +67,8 @@ def keygen(
     \b
     relaydp agent keygen north --name north
     """
-    from relaydp.runtime.identity import CERTIFICATE
-    from relaydp.runtime.identity import keygen as make
+    from relaydp.network.consortium.identity import CERTIFICATE
+    from relaydp.network.consortium.identity import keygen as make
 
     made = make(home, name, days=days).fingerprint
     if json_:
@@ -99,8 +99,8 @@ def serve(
 
     It logs JSON lines to stderr. Ctrl-C or SIGTERM stop it with nothing lost. Exit code 2: an operator has to look.
     """
-    from relaydp.runtime.brief import Settings
-    from relaydp.runtime.serve import serve as run
+    from relaydp.network.operations.serve import serve as run
+    from relaydp.network.records.public_plan import Settings
 
     settings = Settings(
         home=home,
@@ -127,9 +127,9 @@ def resume(**flags: Any) -> None:
     \b
     relaydp agent resume north-sea.toml --home north --data visits.csv --max-epsilon 1
     """
-    from relaydp.runtime.consortium import read_consortium
-    from relaydp.runtime.places import journal_folder
-    from relaydp.runtime.serve import inspect
+    from relaydp.network.consortium.file import read_consortium
+    from relaydp.network.operations.paths import journal_folder
+    from relaydp.network.operations.serve import inspect
 
     found = inspect(journal_folder(flags["home"], read_consortium(flags["consortium"]).identity))
     typer.echo(f"journal whole: {found['releases']} releases, rho {found['rho']:.6g}, {found['waiting']}", err=True)
@@ -143,7 +143,7 @@ def status(home: Home, json_: AsJson = False) -> None:
     \b
     relaydp agent status --home north
     """
-    from relaydp.runtime.serve import statuses
+    from relaydp.network.operations.serve import statuses
 
     found = statuses(home)
     if not found:
@@ -153,7 +153,7 @@ def status(home: Home, json_: AsJson = False) -> None:
     if json_:
         print_json(found)
         return
-    from relaydp.runtime.watch import print_status
+    from relaydp.network.operations.metrics import print_status
 
     for each in found:
         print_status(each)
@@ -175,7 +175,7 @@ def export(
     """
     import shutil
 
-    from relaydp.runtime.places import RESULT
+    from relaydp.network.operations.paths import RESULT
 
     done = sorted(home.glob(f"*/{RESULT}"))
     if not done:
@@ -205,10 +205,10 @@ OrderFile = Annotated[Path, typer.Argument(metavar="ORDER.json", help="The rerou
 
 def _journal(consortium: Any, home: Path) -> tuple[Any, Journal]:
     """This party's identity and journal; the lock makes sure that its agent is stopped."""
-    from relaydp.runtime.identity import read_identity
-    from relaydp.runtime.journal import Journal
-    from relaydp.runtime.limits import promised
-    from relaydp.runtime.places import journal_folder
+    from relaydp.network.consortium.identity import read_identity
+    from relaydp.network.consortium.limits import promised
+    from relaydp.network.messages.journal import Journal
+    from relaydp.network.operations.paths import journal_folder
 
     identity = read_identity(home)
     folder = journal_folder(home, consortium.identity)
@@ -233,8 +233,8 @@ def reroute_order(
     \b
     relaydp agent reroute order north-sea.toml --home north --out lost-south.json
     """
-    from relaydp.runtime.consortium import read_consortium
-    from relaydp.runtime.reroute import new_order, sign_order, write_order
+    from relaydp.network.consortium.file import read_consortium
+    from relaydp.network.messages.reroute import new_order, sign_order, write_order
 
     if out.exists() and not overwrite:
         raise InputError(f"--out {out} exists already; choose another file, or pass --overwrite to replace it.")
@@ -258,8 +258,8 @@ def reroute_sign(consortium: File, order: OrderFile, home: Home, json_: AsJson =
     \b
     relaydp agent reroute sign north-sea.toml lost-south.json --home east
     """
-    from relaydp.runtime.consortium import read_consortium
-    from relaydp.runtime.reroute import read_order, sign_order, write_order
+    from relaydp.network.consortium.file import read_consortium
+    from relaydp.network.messages.reroute import read_order, sign_order, write_order
 
     agreed = read_consortium(consortium)
     identity, journal = _journal(agreed, home)
@@ -282,8 +282,8 @@ def reroute_apply(consortium: File, order: OrderFile, home: Home, json_: AsJson 
     \b
     relaydp agent reroute apply north-sea.toml lost-south.json --home east
     """
-    from relaydp.runtime.consortium import read_consortium
-    from relaydp.runtime.reroute import apply_order, read_order
+    from relaydp.network.consortium.file import read_consortium
+    from relaydp.network.messages.reroute import apply_order, read_order
 
     agreed = read_consortium(consortium)
     _, journal = _journal(agreed, home)

@@ -133,7 +133,7 @@ def _names(kind: str, text: str, allowed: Any) -> list[str]:
 
 
 def _methods() -> tuple[str, ...]:
-    from relaydp.attack.expose import METHODS
+    from relaydp.attack.exposure import METHODS
 
     return METHODS
 
@@ -148,7 +148,7 @@ def _check_figure(file: Path | None) -> None:
 
 def _fresh(data: str | None, seed: int, given: dict[str, Any], report: Any) -> list[Target]:
     from relaydp.auditing import fresh_runs
-    from relaydp.auditing.campaign import MECHANISMS
+    from relaydp.auditing.campaigns import MECHANISMS
     from relaydp.privacy import Budget
 
     mechanisms = _names("mechanism", given.get("mechanism", ",".join(MECHANISMS)), MECHANISMS)
@@ -186,7 +186,7 @@ def print_rows(found: Campaign, figure: Path | None, curve: Path | None, out: Pa
     from rich.table import Table
     from rich.text import Text
 
-    from relaydp.auditing.campaign import CONTAINS, RECOVERED
+    from relaydp.auditing.campaigns import CONTAINS, RECOVERED
 
     rows = found.rows
     console = Console(highlight=False)

@@ -74,7 +74,7 @@ class Finding(NamedTuple):
 
 def versions() -> Iterator[Finding]:
     """relaydp, Python, and every package that relaydp needs, imported; then what each extra adds."""
-    from relaydp import __version__
+    from relaydp._version import __version__
 
     yield Finding("relaydp", OK, __version__)
     python = platform.python_version()
@@ -372,7 +372,7 @@ def brief(error: BaseException) -> str:
 
 def in_brief() -> list[str]:
     """What a report of a failure should begin with: versions, without importing them, and the machine."""
-    from relaydp import __version__
+    from relaydp._version import __version__
 
     packages = [*NEEDED, *(name for extra in EXTRAS.values() for name in extra)]
     there = [f"{name} {importlib.metadata.version(name)}" for name in packages if _installed(name)]

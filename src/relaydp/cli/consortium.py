@@ -29,8 +29,8 @@ from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError, choose
 
 if TYPE_CHECKING:
-    from relaydp.engine.plan import Plan
-    from relaydp.runtime.consortium import Consortium
+    from relaydp.network.consortium.file import Consortium
+    from relaydp.planning.run_plan import Plan
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -126,8 +126,8 @@ def new(
     relaydp consortium plan north-sea.toml
     relaydp consortium check north-sea.toml
     """
-    from relaydp.runtime.agreement import network_algorithms
-    from relaydp.runtime.consortium import make_consortium, write_consortium
+    from relaydp.network.consortium.agreed_plan import network_algorithms
+    from relaydp.network.consortium.file import make_consortium, write_consortium
     from relaydp.settings.values import as_labels
 
     _refuse_existing(out, overwrite)
@@ -197,8 +197,8 @@ def plan(
     The file is replaced in one go. Comments of your own in it are lost; those of relaydp are written anew.
     """
     with step_bar(quiet or json_, "reading the agreement") as report:
-        from relaydp.runtime.agreement import plan_of, propose, with_plan
-        from relaydp.runtime.consortium import read_consortium, write_consortium
+        from relaydp.network.consortium.agreed_plan import plan_of, propose, with_plan
+        from relaydp.network.consortium.file import read_consortium, write_consortium
 
         consortium = read_consortium(file)
         if out is not None:
@@ -235,8 +235,8 @@ def check(file: File, json_: AsJson = False, quiet: Quiet = False) -> None:
     whose files have the same identity agree on everything. Exit codes: 0 all is well, 2 it is not (and why).
     """
     with step_bar(quiet or json_, "recomputing what the plan costs"):
-        from relaydp.runtime.agreement import plan_of, verified
-        from relaydp.runtime.consortium import read_consortium
+        from relaydp.network.consortium.agreed_plan import plan_of, verified
+        from relaydp.network.consortium.file import read_consortium
 
         consortium = read_consortium(file)
         planned = plan_of(consortium)
@@ -268,8 +268,8 @@ def show(file: File, json_: AsJson = False) -> None:
     \b
     relaydp consortium show north-sea.toml
     """
-    from relaydp.runtime.agreement import plan_of
-    from relaydp.runtime.consortium import read_consortium
+    from relaydp.network.consortium.agreed_plan import plan_of
+    from relaydp.network.consortium.file import read_consortium
 
     consortium = read_consortium(file)
     facts = _facts(file, consortium, None if consortium.plan is None else plan_of(consortium))
@@ -335,7 +335,7 @@ def _brief(value: object) -> str:
 
 def _check_patience(file: Path, consortium: Consortium, planned: Plan) -> None:
     """A relay in which all goes well must not be given up."""
-    from relaydp.runtime.agreement import longest_wait
+    from relaydp.network.consortium.agreed_plan import longest_wait
 
     wait = longest_wait(planned)
     if wait > consortium.patience:
@@ -351,7 +351,7 @@ def _refuse_existing(path: Path, overwrite: bool) -> None:
 
 
 def _party(text: str) -> dict[str, Any]:
-    from relaydp.runtime.identity import fingerprint
+    from relaydp.network.consortium.identity import fingerprint
 
     name, equals, rest = text.partition("=")
     words = rest.split(",", 2)
@@ -401,7 +401,7 @@ def _columns(columns: str | None, table: Path | None, label: str | None, drop: l
         return [name.strip() for name in columns.split(",")]
     if table is None:
         return None
-    from relaydp.runtime.records import column_names
+    from relaydp.network.records.own_records import column_names
 
     names = column_names(table)
     if label is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     import relaydp as rd
-    from relaydp.engine.alone import Alone
+    from relaydp.engine.solving_alone import Alone
     from relaydp.report import Curve
 
 AGENTS, EPSILON, DELTA = 8, 1.0, 1e-5

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relaydp._atomic import find_saved
 from relaydp.cli.options import AsJson, Quiet, example, print_json
 from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError
-from relaydp.folders import find_saved
 
 if TYPE_CHECKING:
     from relaydp.privacy import Verification

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from relaydp import __version__
+from relaydp._version import __version__
 from relaydp.cli import (
     account,
     agent,

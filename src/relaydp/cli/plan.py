@@ -14,8 +14,8 @@ from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
-    from relaydp.algorithm import Outlook
-    from relaydp.engine.plan import Plan
+    from relaydp.planning.forecast import Outlook
+    from relaydp.planning.run_plan import Plan
     from relaydp.settings.config import RunSection
 
 COLUMNS = ("label", "groups", "drop")  # flags that name columns of a file
@@ -148,7 +148,7 @@ def plan(
             problem, network, asked = build_unseen(settings, as_sizes(sizes), settings.data.features)
         asked.pop("mechanism", None)
 
-        from relaydp.engine import plan as draw_up
+        from relaydp.planning import plan as draw_up
 
         report(f"planning {asked['algorithm']} on {network.name}")
         made = draw_up(problem, network, **asked)

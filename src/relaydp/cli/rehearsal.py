@@ -19,7 +19,7 @@ from relaydp.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from relaydp.runtime.rehearsal import Stage
+    from relaydp.network.operations.rehearsal import Stage
 
 PLENTY = 300.0  # seconds; it takes a tenth of that on two idle cores
 
@@ -61,7 +61,7 @@ def demo(
         folder = Path(name)
         folder.mkdir(parents=True, exist_ok=True)
         with step_bar(silent, "making keys and a plan for 8 parties"):
-            from relaydp.runtime.rehearsal import set_stage
+            from relaydp.network.operations.rehearsal import set_stage
 
             stage = set_stage(folder, algorithm, epsilon, activations)
         _run(stage, development_seed, silent)
@@ -79,7 +79,7 @@ def _run(stage: Stage, seed: int | None, silent: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from relaydp.runtime.rehearsal import rehearse
+    from relaydp.network.operations.rehearsal import rehearse
 
     console = Console(stderr=True)
     if silent or not console.is_terminal:
@@ -119,9 +119,9 @@ def _outcome(stage: Stage, seed: int | None) -> dict[str, Any]:
     import json
 
     from relaydp.data import load_data
+    from relaydp.network.consortium.file import read_consortium, read_own_records, whole_problem
+    from relaydp.network.operations.rehearsal import compare, models, results
     from relaydp.privacy import verify
-    from relaydp.runtime.consortium import read_consortium, read_own_records, whole_problem
-    from relaydp.runtime.rehearsal import compare, models, results
 
     consortium = read_consortium(stage.file)
     folders = results(stage)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from relaydp._atomic import RESULT, may_replace
 from relaydp.cli import choices
 from relaydp.cli.choices import among
 from relaydp.cli.options import (
@@ -27,7 +28,6 @@ from relaydp.cli.options import (
 )
 from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError, choose
-from relaydp.folders import RESULT, may_replace
 
 if TYPE_CHECKING:
     from relaydp.privacy import PrivacyAccount
@@ -262,14 +262,14 @@ def run(
     if address is not None and on != "ray":
         raise InputError(f"--address {address} arrived with --on local; add --on ray.")
     if on == "ray":
-        from relaydp.cluster.apart import check_seeded
+        from relaydp.cluster.solving_apart import check_seeded
 
         check_seeded(settings.run.epsilon is not None, settings.run.seed)
     check_kept(settings.run)
     charged = open_account(settings.run)
     with step_bar(quiet or json_, "reading the data") as report:
         if apart:
-            from relaydp.cluster.apart import solve_apart
+            from relaydp.cluster.solving_apart import solve_apart
             from relaydp.settings.config import build_apart
 
             parts, network, asked = build_apart(settings, columns)
@@ -283,7 +283,7 @@ def run(
             asked["transcript"] = out is not None
             report("planning")
             if on == "ray":
-                from relaydp.cluster.apart import solve_on_ray
+                from relaydp.cluster.solving_apart import solve_on_ray
 
                 result = solve_on_ray(problem, network, **asked, address=address)
             else:
@@ -398,8 +398,8 @@ def check_out(folder: Path, overwrite: bool) -> None:
 def check_kept(run: RunSection) -> None:
     """Refuse a private run whose noise would keep no promise, before any record is read."""
     from relaydp.algorithm import find_algorithm
-    from relaydp.engine.plan import AUTO, resolve_mechanism
-    from relaydp.engine.randomness import choose_source
+    from relaydp.oracle.randomness import choose_source
+    from relaydp.planning.planner import AUTO, resolve_mechanism
     from relaydp.settings.config import solve_arguments
 
     asked, method = solve_arguments(run), find_algorithm(run.algorithm)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from relaydp.cli.progress import Report
-    from relaydp.cluster.conduct import Pace
+    from relaydp.cluster.scheduler import Pace
     from relaydp.cluster.study import Study
 
 FAILED, INTERRUPTED = 1, 130  # exit codes
@@ -106,7 +106,7 @@ def sweep(
 
 
 def _run(study: Study, on: str, report: Report, again: str, places: dict[str, Any]) -> pa.Table:
-    from relaydp.cluster.conduct import Interrupted, run_study
+    from relaydp.cluster.scheduler import Interrupted, run_study
 
     def tell(pace: Pace) -> None:
         bad = f", {pace.failed} failed" if pace.failed else ""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 _HOMES = {
     "Study": "relaydp.cluster.study",
     "read_study": "relaydp.cluster.study",
-    "run_study": "relaydp.cluster.conduct",
-    "solve_apart": "relaydp.cluster.apart",
-    "solve_on_ray": "relaydp.cluster.apart",
+    "run_study": "relaydp.cluster.scheduler",
+    "solve_apart": "relaydp.cluster.solving_apart",
+    "solve_on_ray": "relaydp.cluster.solving_apart",
 }
 
 __all__ = ["Study", "read_study", "run_study", "solve_apart", "solve_on_ray"]
@@ -27,6 +27,6 @@ def __getattr__(name: str) -> Any:
 
 
 if TYPE_CHECKING:
-    from relaydp.cluster.apart import solve_apart, solve_on_ray
-    from relaydp.cluster.conduct import run_study
+    from relaydp.cluster.scheduler import run_study
+    from relaydp.cluster.solving_apart import solve_apart, solve_on_ray
     from relaydp.cluster.study import Study, read_study

@@ -1,6 +1,6 @@
 """One agent of a cluster, and the crew of all of them as Ray actors.
 
-An `Agent` is a seat (`runtime.seat`, the simulator's own step at one party) with the simulator's noise for the run's
+An `Agent` is a seat (`party.party`, the simulator's own step at one party) with the simulator's noise for the run's
 seed, beside the records that only it has. Its calls are pure: what they answer follows from their arguments and from
 records that do not change, so that a call may be made again, by Ray or by us, in this process or in a new one. That is
 why a crew asks Ray to start lost agents anew without limit (`max_restarts`) and to repeat their calls
@@ -8,7 +8,7 @@ why a crew asks Ray to start lost agents anew without limit (`max_restarts`) and
 has forgotten, or has counted twice, and there are two batons.
 
 Noise from a seed is known to whoever knows the seed. Inside one organisation that is who has the records anyway.
-Between organisations agents run `relaydp.runtime`, which draws from the operating system and keeps a journal.
+Between organisations agents run `relaydp.network`, which draws from the operating system and keeps a journal.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from relaydp.algorithm import ALGORITHMS
-from relaydp.cluster.parts import About, Part, Task, fingerprint, read_part
-from relaydp.cluster.walk import HUGE, Lost
+from relaydp.cluster.partitions import About, Part, Task, fingerprint, read_part
+from relaydp.cluster.relay import HUGE, Lost
 from relaydp.data import Records
-from relaydp.engine.plan import Plan
-from relaydp.engine.randomness import NOISE, key_for
 from relaydp.errors import InputError, PrivacyError, RelayError, choose, short
 from relaydp.graph import Graph
-from relaydp.problem import Problem, fused
+from relaydp.oracle.randomness import NOISE, key_for
+from relaydp.party.noise import Seeded
+from relaydp.party.party import Draw, Keyed, Seat
+from relaydp.planning.run_plan import Plan
+from relaydp.problem import Problem
+from relaydp.problem.kernels import dispatch
 from relaydp.problem.loss import LinearLoss
 from relaydp.problem.problem import MANY_AGENTS, longest_curvatures
-from relaydp.runtime.noise import Seeded
-from relaydp.runtime.seat import Draw, Keyed, Seat
 
 RETRIES = 8  # deaths of a process that one call survives; one that needs too much memory dies each time
-ONE_THREAD = 2**17  # values: with fewer records `problem.kernel` makes one part of them, which one thread sums
+ONE_THREAD = (
+    2**17
+)  # values: with fewer records `problem.kernels.gradient` makes one part of them, which one thread sums
 PLACES = ("resources", "labels")
 Placement = Mapping[Any, Mapping[str, Any]]
 
@@ -150,7 +153,7 @@ class AgentProcess(Agent):
     """An agent that has a process to itself. Its steps are short and one after the other: handing them to other threads
     costs more than it saves, unless there are many records.
 
-    fused   whether the pass over the records is `problem.kernel`'s, which gives the same bits on any number of threads
+    fused   whether `problem.kernels.gradient` reads the records, which gives the same bits on any number of threads
     """
 
     def __init__(self, part: Part, task: Task, key: str, fused: bool) -> None:
@@ -203,7 +206,7 @@ class RayCrew:
         places = _places(placement, parts)
         check_travels(ray, task)
         kind = ray.remote(max_restarts=-1, max_task_retries=RETRIES)(AgentProcess)
-        one_pass = relays and task.loss in fused.SLOPES
+        one_pass = relays and task.loss in dispatch.SLOPES
         self._agents = []
         for part in parts:
             options: dict[str, Any] = {"num_gpus": gpus_per_agent} if gpus_per_agent else {}

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import relaydp
 from relaydp.errors import InputError
 
 PORT, CLIENT_PORT = 6379, 10001  # of `ray start --head`: for programs on the cluster, and for ray:// from outside
@@ -158,7 +157,7 @@ def _check_versions(ray: Any, address: str) -> None:
                 found[name] = "none"
         return found
 
-    here = {"python": platform.python_version(), "relaydp": relaydp.__version__, "ray": ray.__version__}
+    here = {"python": platform.python_version(), "relaydp": __version__, "ray": ray.__version__}
     here["jax"] = importlib.metadata.version("jax")
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from typing import IO, Any, NamedTuple, Protocol
 
 from relaydp.cluster.study import ResourcesSection
-from relaydp.cluster.tasks import Task, failed
+from relaydp.cluster.study_tasks import Task, failed
 from relaydp.errors import InputError
 
 Columns = dict[str, list[Any]]
@@ -140,7 +140,7 @@ class LocalCrew:
         if self._resources.gpus:
             each = self._resources.gpus
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(_gpus()[number * each : (number + 1) * each])
-        code = f"from relaydp.cluster.pool import serve; serve({theirs.fileno()})"
+        code = f"from relaydp.cluster.process_workers import serve; serve({theirs.fileno()})"
         # Ctrl-C reaches a whole process group: a worker is born deaf to it and leaves the ending to us, who
         # hear it late by the milliseconds that this takes.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -179,7 +179,7 @@ class LocalCrew:
 
 def serve(descriptor: int) -> None:
     """What a worker does: take tasks from the pipe and send their columns back, until the pipe closes."""
-    from relaydp.cluster.tasks import run_task
+    from relaydp.cluster.study_tasks import run_task
 
     line = Connection(descriptor)
     with contextlib.suppress(EOFError, OSError):

@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from relaydp.cluster.connect import connect
-from relaydp.cluster.pool import Done, threads
+from relaydp.cluster.connection import connect
+from relaydp.cluster.process_workers import Done, threads
 from relaydp.cluster.study import ResourcesSection
-from relaydp.cluster.tasks import Task, failed
+from relaydp.cluster.study_tasks import Task, failed
 from relaydp.errors import InputError
 
 PLACED = 60.0  # seconds that the first worker may take to be placed and to answer
@@ -36,7 +36,7 @@ class Hand:
         return os.getpid()
 
     def run(self, task: Task) -> dict[str, list[Any]]:
-        from relaydp.cluster.tasks import run_task
+        from relaydp.cluster.study_tasks import run_task
 
         return run_task(task)
 

@@ -24,9 +24,9 @@ import numpy as np
 
 from relaydp.cluster.checkpoint import Keeper, Standing
 from relaydp.engine.loop import BLOCKS, stride_for
-from relaydp.engine.plan import Plan
 from relaydp.engine.progress import Progress
 from relaydp.graph import Route
+from relaydp.planning.run_plan import Plan
 
 HUGE = 1e100  # a baton beyond this has diverged, whatever the limit; before it nothing overflows within one step
 

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from relaydp.cluster.checkpoint import Keeper, Standing
-from relaydp.cluster.walk import Crew, Ending, Lost, Model, Watch
-from relaydp.engine.plan import Plan
+from relaydp.cluster.relay import Crew, Ending, Lost, Model, Watch
 from relaydp.engine.progress import Progress
 from relaydp.errors import InputError
 from relaydp.graph import Graph
+from relaydp.planning.run_plan import Plan
 
 STRETCH = 8  # rounds between two looks: as many calls an agent are under way at once
 ATTEMPTS = 5  # at one stretch

@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from relaydp.cluster.pool import Crew, local_crew
+from relaydp.cluster.process_workers import Crew, local_crew
 from relaydp.cluster.study import Study
-from relaydp.cluster.table import check_folder
-from relaydp.cluster.tasks import Task, own_loss, tasks_of
+from relaydp.cluster.study_folder import check_folder
+from relaydp.cluster.study_tasks import Task, own_loss, tasks_of
 from relaydp.errors import InputError, choose
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _crew(on: str, study: Study, jobs: int | None, most: int, address: str | Non
     """Workers, but never more than there are tasks."""
     if on == "local":
         return local_crew(study.resources, jobs, most)
-    from relaydp.cluster.onray import ray_crew
+    from relaydp.cluster.ray_workers import ray_crew
 
     return ray_crew(study.resources, jobs, most, address)
 

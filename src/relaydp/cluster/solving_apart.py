@@ -23,26 +23,28 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from relaydp.algorithm import Directions, find_algorithm
-from relaydp.cluster.actor import Placement, RayCrew, Seating, check_travels
+from relaydp.algorithm import find_algorithm
+from relaydp.cluster.agent_actors import Placement, RayCrew, Seating, check_travels
 from relaydp.cluster.checkpoint import Keeper, Standing
-from relaydp.cluster.connect import connect
-from relaydp.cluster.parts import About, Part, Task, list_parts, make_task, outline
+from relaydp.cluster.connection import connect
+from relaydp.cluster.partitions import About, Part, Task, list_parts, make_task, outline
+from relaydp.cluster.relay import Crew, Ending, Watch, walk
 from relaydp.cluster.rounds import go_round
-from relaydp.cluster.walk import Crew, Ending, Watch, walk
 from relaydp.engine.loop import GROWTH, Outcome, public_radius
-from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan
 from relaydp.engine.progress import Progress, shown
-from relaydp.engine.randomness import Simulated, check_seed
-from relaydp.engine.solve import _verdict, facts_config, make_result, solve
+from relaydp.engine.solver import _verdict, facts_config, make_result, solve
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Rounds
+from relaydp.oracle.randomness import Simulated, check_seed
+from relaydp.party.step import desk_for, model, on_network
+from relaydp.planning.directions import Directions
+from relaydp.planning.planner import AUTO, Limits, agent_epsilons, make_plan
+from relaydp.planning.run_plan import Plan
 from relaydp.privacy import PRICED, Budget
 from relaydp.problem import Problem, build_again, custom
 from relaydp.problem.loss import CustomLoss
 from relaydp.prox import Regulariser, from_spec
 from relaydp.result import Result, versions
-from relaydp.runtime.desk import desk_for, model, on_network
 
 PATIENCE = 600.0  # seconds that one answer may take
 

@@ -23,8 +23,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
+from relaydp._toml import line_of
 from relaydp.errors import InputError, choose, short
-from relaydp.lines import line_of
 from relaydp.settings.config import (
     AGENTS,
     DELTA,

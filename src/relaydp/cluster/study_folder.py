@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relaydp.cluster.study import Study
-from relaydp.cluster.tasks import Own, Task
+from relaydp.cluster.study_tasks import Own, Task
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:

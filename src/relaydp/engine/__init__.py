@@ -1,23 +1,19 @@
-"""The engine: plan, compiled loop, trace, and the calls users make."""
+"""The engine: the compiled loop, the trace, and the calls that users make."""
 
-from relaydp.engine.alone import Alone, solve_alone
-from relaydp.engine.compare import Comparison, compare
-from relaydp.engine.plan import Plan
-from relaydp.engine.planner import plan
-from relaydp.engine.rerun import rerun
-from relaydp.engine.saved import SavedComparison, load_comparison
-from relaydp.engine.solve import solve
-from relaydp.engine.sweep import Sweep, sweep
+from relaydp.engine.comparison import Comparison, compare
+from relaydp.engine.reruns import rerun
+from relaydp.engine.saved_comparison import SavedComparison, load_comparison
+from relaydp.engine.solver import solve
+from relaydp.engine.solving_alone import Alone, solve_alone
+from relaydp.engine.sweeps import Sweep, sweep
 
 __all__ = [
     "Alone",
     "Comparison",
-    "Plan",
     "SavedComparison",
     "Sweep",
     "compare",
     "load_comparison",
-    "plan",
     "rerun",
     "solve",
     "solve_alone",

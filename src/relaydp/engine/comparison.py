@@ -23,15 +23,15 @@ from typing import Any
 
 import numpy as np
 
+from relaydp._atomic import new_folder
 from relaydp.algorithm import ALGORITHMS, find_algorithm
-from relaydp.engine.plan import AUTO
-from relaydp.engine.saved import COMPARISON, SavedComparison
-from relaydp.engine.solve import solve
+from relaydp.engine.saved_comparison import COMPARISON, SavedComparison
+from relaydp.engine.solver import solve
 from relaydp.engine.spending import epsilon_spent
-from relaydp.engine.sweep import Sweep, sweep
+from relaydp.engine.sweeps import Sweep, sweep
 from relaydp.errors import InputError, RelayError
-from relaydp.folders import new_folder
 from relaydp.graph import Graph
+from relaydp.planning.planner import AUTO
 from relaydp.privacy import Budget
 from relaydp.problem import Problem, minimise
 from relaydp.result import Result, plain, versions
@@ -94,13 +94,36 @@ def compare(
 ) -> Comparison:
     """Run every algorithm over all seeds and rank them by the median excess objective.
 
-    `walk` is what the relays follow; `progress(name, done, total)` is told of each algorithm as it starts.
+    Every algorithm gets the same problem, graph, budget and seeds, and its steps (under a budget also its number of
+    activations) by the same rule. All runs have seeds, so that with a budget they are simulations without a promise.
 
-    >>> import relaydp as rd
-    >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
-    >>> table = rd.compare(problem, rd.ring(4), ["recal", "pg-extra"], seeds=range(2), activations=50)
-    >>> sorted(row["algorithm"] for row in table.rows)
-    ['pg-extra', 'recal']
+    Args:
+        problem: The loss, the weights and the records, split over the agents.
+        graph: Who may send to whom. It has as many agents as the problem.
+        algorithms: "all" (the default), one name, or a list of names from `relaydp.algorithms()`.
+        budget: Budget(epsilon, delta) that every run is planned for. Default: None, without noise.
+        mechanism: As in `solve`. The default, "auto", takes the one that each algorithm has.
+        seeds: The seeds of the runs. Default: 0 to 15.
+        activations: The PLF of every run. Default: as in `solve`, for each algorithm.
+        walk: What the relays follow. Default: "tour".
+        ratio: rho_(t+1)/rho_t of the noise schedule, as in `solve`.
+        progress: A function `progress(name, done, total)` that is told of each algorithm as it starts. Default: None.
+
+    Returns:
+        A Comparison. `rows` has one dict per algorithm, best first: medians over the seeds, and a `note`. An algorithm
+        that cannot run as asked is a row with status "refused" and the reason in its note. `results` has one traced run
+        of each; `row(name)` finds a row, `summary()` is one JSON object, and `save(folder)` writes comparison.json.
+
+    Raises:
+        InputError: No algorithm arrived, or a name is unknown.
+        RelayError: The problem has no minimiser, so that there is no excess objective.
+
+    Example:
+        >>> import relaydp as rd
+        >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+        >>> table = rd.compare(problem, rd.ring(4), ["recal", "pg-extra"], seeds=range(2), activations=50)
+        >>> sorted(row["algorithm"] for row in table.rows)
+        ['pg-extra', 'recal']
     """
     names = sorted(ALGORITHMS) if isinstance(algorithms, str) and algorithms == "all" else algorithms
     names = [names] if isinstance(names, str) else list(names)

@@ -16,12 +16,12 @@ from jaxtyping import Array
 
 from relaydp.algorithm import Algorithm, Door, Turn
 from relaydp.arrays import placed
-from relaydp.engine import ahead
-from relaydp.engine.door import Exact, Spectra, open_door, seen_by_step
-from relaydp.engine.plan import Plan
+from relaydp.engine import prefetch
 from relaydp.engine.progress import Progress
-from relaydp.engine.randomness import NOISE, Simulated, Source, draw_gradient_noise, key_for
 from relaydp.graph import Graph, Network, Route, network_of
+from relaydp.oracle.oracle import Exact, Spectra, open_door, seen_by_step
+from relaydp.oracle.randomness import NOISE, Simulated, Source, draw_gradient_noise, key_for
+from relaydp.planning.run_plan import Plan
 from relaydp.problem import Problem, Silos
 from relaydp.problem.loss import LEAST_SQUARES
 from relaydp.problem.problem import Terms
@@ -131,7 +131,7 @@ def scan_turns(
         return state, payload if keep else None
 
     if scattered:
-        scan = partial(ahead.scan, world.silos, steps, turns.holder.reshape(-1), turns.hop[0, 0])
+        scan = partial(prefetch.scan, world.silos, steps, turns.holder.reshape(-1), turns.hop[0, 0])
     else:
         scan = partial(jax.lax.scan, unroll=unroll)
 
@@ -215,7 +215,7 @@ def run(
     limit = GROWTH * (public_radius(problem) + float(np.linalg.norm(x0)))
     points, sent, status = [], [], "finished"
     done, coming = 0, None
-    unroll, scattered = unrolled(), ahead.pays(plan, problem.dim)
+    unroll, scattered = unrolled(), prefetch.pays(plan, problem.dim)
     try:
         for c in range(chunks + 1):
             noted, coming = coming, None

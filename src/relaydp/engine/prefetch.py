@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from relaydp.algorithm import Turn
-from relaydp.engine.plan import Plan
+from relaydp.planning.run_plan import Plan
 from relaydp.problem import Silos
-from relaydp.problem.fused import register
+from relaydp.problem.kernels.dispatch import register
 
 TARGET = "relaydp_fetch"
 GROUP = 16  # hops, and holders whose rows are asked for together
@@ -35,7 +35,7 @@ def pays(plan: Plan, dim: int) -> bool:
 @cache
 def _is_ready() -> bool:
     try:
-        from relaydp.engine.fetch import handler
+        from relaydp.engine.prefetch_native import handler
 
         register(TARGET, handler())
     except (ImportError, RuntimeError):  # no Numba, or an XLA that speaks another version

@@ -1,4 +1,4 @@
-"""The foreign function of `ahead`, in machine code. `problem.machine` has what it is made with."""
+"""The foreign function of `ahead`, in machine code. `problem.kernels.native` has what it is made with."""
 
 # pyright: reportCallIssue=false
 # (an intrinsic is called without the typing context that it is defined with)
@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import carray, types  # pyright: ignore[reportPrivateImportUsage]
 from numba.extending import intrinsic
 
-from relaydp.problem.machine import (
+from relaydp.problem.kernels.native import (
     BUFFER_RANK,
     FRAME_ARGS,
     FRAME_COUNT,
@@ -25,7 +25,7 @@ from relaydp.problem.machine import (
     word,
 )
 
-DIGEST = "4b5940b22c05"  # of problem/machine.py
+DIGEST = "4b5940b22c05"  # of problem/kernels/native.py
 LINE = 64  # bytes that come together
 MOST = 32  # lines of one row: what comes after them, a processor guesses by itself
 ROUTE, START, RECORDS, ROWS = 2, 3, 5, 9  # arguments

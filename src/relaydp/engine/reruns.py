@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from relaydp.algorithm import Directions
 from relaydp.data import Records, load_data
-from relaydp.engine.randomness import check_seed
-from relaydp.engine.solve import problem_config, solve
+from relaydp.engine.solver import problem_config, solve
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph
+from relaydp.oracle.randomness import check_seed
+from relaydp.planning.directions import Directions
 from relaydp.privacy import Budget
 from relaydp.problem import Problem, build_again
 from relaydp.result import Result, load_result
@@ -28,11 +28,35 @@ def rerun(
 ) -> Result:
     """Run a saved result again from its own configuration: a simulation, or a run without noise.
 
-    A private run cannot be repeated, because its noise was kept nowhere. With `seed` its plan is simulated instead, and
-    that has no promise; of a run that has a seed, `seed` makes another simulation.
+    On the same machine the result is the same bit for bit. A private run cannot be repeated, because its noise was kept
+    nowhere. With `seed` its plan is simulated instead, and that has no promise.
 
-    The data is found as it was then; pass `data` (records, a name or a path) if it was made in memory or has moved, or
-    the whole `problem` if it has a custom loss or regulariser. Data with another checksum is refused.
+    Args:
+        folder: A folder that `Result.save` or `relaydp run --out` wrote.
+        data: The records, a name or a path, if they were made in memory or have moved. Default: found as they were
+            then.
+        problem: The whole problem, if it has a custom loss or regulariser, or was split by a function. Default: built
+            again from the folder and the data.
+        seed: Another seed: it makes another simulation. Default: None, the seed that the folder holds.
+        progress: As in `solve`. Default: None, a bar when stderr is a terminal.
+
+    Returns:
+        A new Result. It has a trace, a transcript and a reference where the saved one has them.
+
+    Raises:
+        InputError: The folder is not a result folder or holds no seed, the records cannot be found, the problem cannot
+            be built again, or the data or its split has another checksum.
+        PrivacyError: The saved run is private, and no `seed` was passed.
+
+    Example:
+        >>> import tempfile
+        >>> import relaydp as rd
+        >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+        >>> first = rd.solve(problem, rd.ring(4), walk="cyclic", activations=20)
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     again = rd.rerun(first.save(f"{home}/run"))
+        >>> bool((again.x == first.x).all())
+        True
     """
     saved = load_result(folder)
     config = saved.config

@@ -12,14 +12,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from relaydp.algorithm import Directions, find_algorithm
+from relaydp.algorithm import find_algorithm
 from relaydp.engine.loop import Outcome, run
-from relaydp.engine.plan import AUTO, Limits, Plan, agent_epsilons, make_plan, resolve_mechanism
 from relaydp.engine.progress import Progress, shown
-from relaydp.engine.randomness import Secret, Source, choose_source
 from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError, RelayError, short
 from relaydp.graph import Graph, Route
+from relaydp.oracle.randomness import Secret, Source, choose_source
+from relaydp.planning.directions import Directions
+from relaydp.planning.planner import AUTO, Limits, agent_epsilons, make_plan, resolve_mechanism
+from relaydp.planning.run_plan import Plan
 from relaydp.privacy import SOUND, Budget, PrivacyAccount, proven
 from relaydp.privacy.budget import check_records
 from relaydp.problem import Facts, Problem, Reference, minimise
@@ -53,42 +55,72 @@ def solve(
     reference: bool = True,
     progress: bool | Progress | None = None,
 ) -> Result:
-    """Train one model over the graph.
+    """Train one model over the graph, within a privacy budget or without privacy.
 
-        mechanism    "gradient" (sound; the default when there is a budget), "objective" (the default of methods that
-                     minimise exactly; in simulations alone, see `seed`), "published" (the paper's: see
-                     docs/privacy.md), or None
-        budget       Budget(epsilon, delta) for every agent's records; the whole run stays within it
-        activations  the PLF. Without privacy (and under "published") the run ends when some agent has acted this often;
-                     under "gradient" every agent acts exactly this often and then only relays. Default: chosen from
-                     public facts when there is a budget, else 300
-        walk         "random", "cyclic", "lazy", "nonbacktracking" or "tour"
-        steps        "tuned" (for this graph and walk, from public facts in a private run), "paper", or
-                     {"alpha": ..., "beta": ..., "gamma": ...} for the f_i/n, r/n form
-        ratio        rho_(t+1)/rho_t of the noise schedule (the paper's R); default: the best spread for the final model
-                     ("published": 1)
-        limits       epsilon of agents that allow less than the budget: {agent: epsilon}, or one an agent
-        prior        a Problem over PUBLIC records like the private ones: the budget is then planned for its curvature
-                     and signal instead of a guess from the bounds, and the best plans are tried on it
-        variant      of "published": for recal "memoryless", "carried" or "replace", for d-admm "messages" or
-                     "objective";  noise: its s_1 instead of a budget
-        transcript   keep everything that was sent;  trace, reference: measure the run (not covered by epsilon), at up
-                     to 201 points, or where these would take long at as many as cost a twentieth of the run;
-                     trace=32 for so many
+    Every agent keeps its records. A relay passes a baton along the edges of the graph; a synchronous method sends to
+    neighbours in rounds. A run with a budget, a sound mechanism and no seed is private; with a seed it is a simulation.
 
-        seed         None (the default): a run with a budget is private, its noise is drawn from the operating system
-                     and kept nowhere, and no two runs are alike. A number: a simulation, the same result bit for bit on
-                     one machine, with no promise, since whoever knows the seed knows the noise. "objective" needs
-                     one: its proof is about real numbers, and float64 keeps no promise of it. Runs without a budget
-                     have no noise; there it is the walk's seed, and None is 0
-        account      a PrivacyAccount that a private run is charged to, before it uses a record: it adds up what all
-                     runs over the same records cost, and refuses the one that would overspend
+    Args:
+        problem: The loss, the weights and the records, split over the agents.
+        graph: Who may send to whom. It has as many agents as the problem.
+        algorithm: A name from `relaydp.algorithms()`. Default: "recal".
+        mechanism: "gradient" (sound; the default when there is a budget), "objective" (the default of methods that
+            minimise exactly; in simulations alone, see `seed`), "published" (the paper's: see docs/privacy.md), or
+            None, without noise. The default, "auto", is None when there is no budget.
+        budget: Budget(epsilon, delta) for every agent's records; the whole run stays within it. Default: None, no
+            privacy.
+        activations: The PLF. Without privacy (and under "published") the run ends when some agent has acted this often;
+            under "gradient" every agent acts exactly this often and then only relays. Default: chosen from public facts
+            when there is a budget, else 300.
+        walk: "random" (the default), "cyclic", "lazy", "nonbacktracking" or "tour". Synchronous methods have no walk.
+        steps: "tuned" (the default: for this graph and walk, from public facts in a private run), "paper", or the
+            algorithm's own numbers; for recal {"alpha": ..., "beta": ..., "gamma": ...} for the f_i/n, r/n form.
+        seed: None (the default): a run with a budget is private, its noise is drawn from the operating system and kept
+            nowhere, and no two runs are alike. A number: a simulation, the same result bit for bit on one machine, with
+            no promise, since whoever knows the seed knows the noise. "objective" needs one: its proof is about real
+            numbers, and float64 keeps no promise of it. Runs without a budget have no noise; there it is the walk's
+            seed, and None is 0.
+        account: A PrivacyAccount that a private run is charged to, before it uses a record: it adds up what all runs
+            over the same records cost, and refuses the one that would overspend.
+        x0: The model to start from; it must not depend on the records. Default: zeros.
+        start: The agent that holds the baton first. Default: 0.
+        ratio: rho_(t+1)/rho_t of the noise schedule (the paper's R). Default: the best spread for the final model
+            ("published": 1).
+        limits: epsilon of agents that allow less than the budget: {agent: epsilon}, or a list with one number per
+            agent.
+        prior: A Problem over PUBLIC records like the private ones: the budget is then planned for its curvature and
+            signal instead of a guess from the bounds, and the best plans are tried on it. Directions are accepted too.
+        variant: A variant of "published": for recal "memoryless", "carried" or "replace", for d-admm "messages" or
+            "objective".
+        noise: For "published" only: its first scale s_1, instead of a budget.
+        transcript: Whether to keep everything that was sent. Default: True.
+        trace: Whether to measure the run (not covered by epsilon), at up to 201 points, or where these would take long
+            at as many as cost a twentieth of the run. A number, 2 or more, asks for so many points. Default: True.
+        reference: Whether to compute the minimiser, which relative errors are measured against (not covered by
+            epsilon). Default: True.
+        progress: None (the default) shows a bar when stderr is a terminal; True or False decides; a function is called
+            with (hops done, hops in all).
 
-    >>> import relaydp as rd
-    >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
-    >>> result = rd.solve(problem, rd.ring(4), budget=rd.Budget(epsilon=2.0, delta=1e-4), walk="cyclic")
-    >>> result.status, round(result.epsilon, 6)
-    ('finished', 2.0)
+    Returns:
+        A Result: the model `x`, what the run cost (`epsilon`, `ledger`), what it sent (`messages`, `transcript`) and
+        how it went (`status`, `message`, `trace`). A run that diverged or was interrupted says so in `status`.
+
+    Raises:
+        InputError: A name is unknown, a number is out of range, the graph and the problem have different numbers of
+            agents, the graph does not allow the walk, the transcript would take more than 2 GiB, or a held-out label is
+            not one of the classes.
+        PrivacyError: The run would not be private as asked: a mechanism that needs a budget has none, or the algorithm
+            does not have it; "objective" has no seed; classes, features or the split were found in the records; delta
+            is 1/m or more for an agent with m records; a limit is above the budget; or the account would be overspent.
+        RelayError: `reference` is asked for and the problem has no minimiser. A private run has no reference then, and
+            goes on.
+
+    Example:
+        >>> import relaydp as rd
+        >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+        >>> result = rd.solve(problem, rd.ring(4), budget=rd.Budget(epsilon=2.0, delta=1e-4), walk="cyclic")
+        >>> result.status, round(result.epsilon, 6)
+        ('finished', 2.0)
     """
     began = time.perf_counter()
     check_budget(budget)

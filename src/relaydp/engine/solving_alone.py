@@ -17,14 +17,14 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.algorithm import Turn
-from relaydp.algorithm.directions import Directions, guess
-from relaydp.algorithm.lab import DEFAULT_ACTIVATIONS
-from relaydp.algorithm.outlook import LONGEST
 from relaydp.arrays import placed
-from relaydp.engine.door import open_door
-from relaydp.engine.plan import as_prior, check_count
-from relaydp.engine.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
-from relaydp.engine.solve import check_account, check_budget
+from relaydp.engine.solver import check_account, check_budget
+from relaydp.oracle.oracle import open_door
+from relaydp.oracle.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
+from relaydp.planning.directions import Directions, guess
+from relaydp.planning.forecast import LONGEST
+from relaydp.planning.planner import as_prior, check_count
+from relaydp.planning.quadratic import DEFAULT_ACTIVATIONS
 from relaydp.privacy import MARGIN, Budget, Ledger, PrivacyAccount, gaussian_scale
 from relaydp.privacy.budget import check_records
 from relaydp.privacy.secret import check_promise, stretch
@@ -61,13 +61,38 @@ def solve_alone(
 ) -> Alone:
     """Let every agent train by itself, privately under `budget`, and measure each model on everybody's data.
 
-    With a `seed` it is a simulation without a promise, as in `solve`. A private run is charged to an `account` before
-    it uses a record.
+    It is the baseline for `solve`: the same clipping, noise and accounting, and no messages. Each agent runs proximal
+    gradient descent on its own records.
 
-    >>> import relaydp as rd
-    >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
-    >>> rd.solve_alone(problem, rd.Budget(epsilon=2.0, delta=1e-4)).x.shape
-    (4, 30)
+    Args:
+        problem: The loss, the weights and the records, split over the agents.
+        budget: Budget(epsilon, delta) for every agent's records. Default: None, without privacy.
+        activations: How many steps each agent makes. Default: chosen from public facts when there is a budget, else
+            300.
+        prior: A Problem over PUBLIC records like the private ones, or Directions: the budget is planned for it instead
+            of for a guess from the bounds. Without a budget it changes nothing.
+        seed: None (the default): a run with a budget is private. A number: a simulation without a promise, as in
+            `solve`.
+        account: A PrivacyAccount that a private run is charged to, before it uses a record.
+
+    Returns:
+        An Alone, with one row per agent: `x` (agents, dim), `accuracy` on the held-out records (NaN where the loss does
+        not classify) and `objective` over everybody's records. `plf` is the number of steps; `epsilon` is what was
+        spent (inf without a budget, or for a simulation), `epsilon_planned` what a private run of this plan costs,
+        `epsilon_paper` the same by the paper's conversion; `ledger` has every release (None without a budget);
+        `private` says whether a guarantee stands behind it.
+
+    Raises:
+        InputError: `activations`, `seed` or `prior` cannot be used.
+        PrivacyError: `budget` is not a Budget; classes, features or the split were found in the records; delta is 1/m
+            or more for an agent with m records; an account arrived for a run without a promise, or would be overspent.
+
+    Example:
+        >>> import relaydp as rd
+        >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+        >>> alone = rd.solve_alone(problem, rd.Budget(epsilon=2.0, delta=1e-4))
+        >>> alone.x.shape, round(alone.epsilon, 6)
+        ((4, 30), 2.0)
     """
     check_budget(budget)
     check_count(activations)

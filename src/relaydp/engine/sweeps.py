@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from relaydp.algorithm import Algorithm, Directions, Turn
+from relaydp.algorithm import Algorithm, Turn
 from relaydp.arrays import placed
 from relaydp.engine.loop import (
     BLOCKS,
@@ -35,14 +35,17 @@ from relaydp.engine.loop import (
     unrolled,
     world_of,
 )
-from relaydp.engine.plan import AUTO, Limits, Plan, lay_out, make_plan
 from relaydp.engine.progress import Progress, shown
-from relaydp.engine.randomness import NOISE, WALK, key_for
 from relaydp.engine.trace import relative_errors
 from relaydp.errors import InputError
 from relaydp.graph import Graph
+from relaydp.oracle.randomness import NOISE, WALK, key_for
+from relaydp.planning.directions import Directions
+from relaydp.planning.planner import AUTO, Limits, lay_out, make_plan
+from relaydp.planning.run_plan import Plan
 from relaydp.privacy import PRICED, Budget
-from relaydp.problem import Problem, digits, minimise
+from relaydp.problem import Problem, minimise
+from relaydp.problem.kernels import int8_products
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,13 +116,50 @@ def sweep(
     reference: bool = True,
     progress: bool | Progress | None = None,
 ) -> Sweep:
-    """Run every seed under every budget at once. Each row is what `solve` gives for that seed and budget: a simulation.
+    """Run every seed under every budget in one compiled call.
 
-    >>> import relaydp as rd
-    >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
-    >>> runs = rd.sweep(problem, rd.ring(4), seeds=range(8), budgets=[rd.Budget(1.0, 1e-4)], walk="cyclic")
-    >>> len(runs), runs.x.shape
-    (8, (8, 30))
+    Each row is what `solve` gives for that seed and budget: with a budget, a simulation without a promise.
+
+    Args:
+        problem: The loss, the weights and the records, split over the agents.
+        graph: Who may send to whom. It has as many agents as the problem.
+        seeds: The seeds of the runs, whole numbers, 0 or more. Default: 0 to 15.
+        budgets: A list of budgets. Default: None, one sweep without noise. A list does not mix None with a Budget.
+        algorithm: A name from `relaydp.algorithms()`. Default: "recal".
+        mechanism: As in `solve`. Default: "auto".
+        activations: The PLF. Default: as in `solve`, for each budget.
+        walk: "random" (the default), "cyclic", "lazy", "nonbacktracking" or "tour". Runs with "cyclic" or "tour" share
+            a route, which is faster.
+        steps: "tuned" (the default), "paper", or the algorithm's own numbers.
+        start: The agent that holds the baton first. Default: 0.
+        ratio: rho_(t+1)/rho_t of the noise schedule.
+        limits: epsilon of agents that allow less than the budget: {agent: epsilon}, or a list with one number per
+            agent.
+        prior: A Problem over PUBLIC records, or Directions, that the budget is planned for.
+        variant: A variant of mechanism "published".
+        noise: For "published" only: its first scale s_1, instead of a budget.
+        reference: Whether to compute the minimiser. Without it `excess` and `relative_error` are NaN. Default: True.
+        progress: None (the default) shows a bar when stderr is a terminal; True or False decides; a function is called
+            with (hops done, hops in all).
+
+    Returns:
+        A Sweep, with one row per run: `seed`, `budget`, `x` (runs, dim; NaN where a run diverged), `status`,
+        `epsilon_planned`, `rho`, `plf`, `messages`, `objective`, `excess`, `relative_error` and `accuracy`.
+        `of(budget)` has the rows of one budget; `medians()` has one row per budget.
+
+    Raises:
+        InputError: No seed or no budget arrived, budgets mix None with a Budget, or an argument cannot be used in
+            `solve`.
+        PrivacyError: A mechanism that needs a budget has none, the algorithm does not have it, or a limit is above the
+            budget.
+        RelayError: `reference` is asked for and the problem has no minimiser.
+
+    Example:
+        >>> import relaydp as rd
+        >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+        >>> runs = rd.sweep(problem, rd.ring(4), seeds=range(8), budgets=[rd.Budget(1.0, 1e-4)], walk="cyclic")
+        >>> len(runs), runs.x.shape
+        (8, (8, 30))
     """
     numbers = [int(seed) for seed in seeds]
     asked = [None] if budgets is None else list(budgets)
@@ -243,7 +283,7 @@ def run_plans(
     together = one_route or jax.default_backend() != "cpu"
     shared = len(plans) if one_route else 1
     world = world_of(problem, graph, first, together, shared)
-    unroll = unrolled() if shared >= digits.RUNS else 1  # a smaller one keeps the program that compiles sooner
+    unroll = unrolled() if shared >= int8_products.RUNS else 1  # a smaller one keeps the program that compiles sooner
     own = {id(plan): plan.steps for plan in plans}
     place = {name: k for k, name in enumerate(own)}
     which = np.array([place[id(plan)] for plan in plans])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from relaydp.engine.plan import Plan
+from relaydp.planning.run_plan import Plan
 from relaydp.problem import Problem, Reference
 from relaydp.problem.problem import POINTS_A_PASS
 from relaydp.result import Trace

@@ -21,10 +21,10 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from relaydp.data import Records
 from relaydp.engine import solve
-from relaydp.engine.randomness import SEED_BITS, check_seed
 from relaydp.errors import InputError, PrivacyError, short
 from relaydp.estimator.scaling import Scale, scale_for
 from relaydp.graph import Graph, from_edges, graph_named
+from relaydp.oracle.randomness import SEED_BITS, check_seed
 from relaydp.privacy import Budget, PrivacyAccount
 from relaydp.problem import Problem
 from relaydp.problem.bounds import check_bound, scale_records

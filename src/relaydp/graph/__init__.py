@@ -2,7 +2,7 @@
 
 from relaydp.graph.graph import Graph
 from relaydp.graph.network import Network, check_size, metropolis, network_of
-from relaydp.graph.route import RULES, Rounds, Route, rounds, route
+from relaydp.graph.routes import RULES, Rounds, Route, rounds, route
 from relaydp.graph.topologies import (
     complete,
     erdos_renyi,

@@ -62,14 +62,30 @@ def _checked_pairs(edges: Any, agents: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph:
-    """A connected undirected graph over agents 0..n-1. Two graphs are equal when their edges are.
+    """A connected undirected graph over the agents 0..n-1: who can pass the baton to whom.
 
-        edges    (E, 2), i < j, sorted, each once, read-only; given in any order, direction and multiplicity
-        degree   (agents,), how many neighbours each agent has
+    Two graphs are equal when their agents and edges are. Everything is sparse: a ring of a million agents takes tens of
+    megabytes. Nothing here touches data.
 
-    Everything is sparse: a ring of a million agents takes tens of megabytes. Nothing here touches data.
+    Args:
+        name: What the graph is called in messages and results.
+        agents: The number of agents, from 2 to 100,000,000.
+        edges: Whole numbers of shape (E, 2): one pair of agents per row, in any order, direction and multiplicity.
 
-    >>> graph = Graph("triangle", 3, np.array([[0, 1], [2, 1], [0, 2]]))
+    Attributes:
+        name: As given.
+        agents: As given.
+        edges: Shape (E, 2), with i < j in each row, sorted, each edge once, read-only.
+        degree: Shape (agents,), the number of neighbours of each agent, read-only.
+        first: Shape (agents + 1,); agent i's neighbours are flat[first[i] : first[i + 1]].
+        flat: Shape (2 E,), the neighbours of all agents, agent after agent, in increasing order.
+
+    Raises:
+        InputError: If the number of agents is out of range, an edge names an agent outside 0..n-1 or joins an agent to
+            itself, the edges have another shape or type, or the graph is disconnected.
+
+    >>> import relaydp as rd
+    >>> graph = rd.Graph("triangle", 3, [[0, 1], [2, 1], [0, 2]])
     >>> graph
     Graph(triangle: 3 agents, 3 edges)
     >>> graph.neighbours(1).tolist(), graph.has_edge(2, 0)

@@ -37,9 +37,19 @@ def _line(n: int) -> np.ndarray:
 
 
 def ring(n: int) -> Graph:
-    """Each agent has two neighbours, in a circle. ring(2) is one edge.
+    """Make a ring: each agent has two neighbours, in a circle. ring(2) is one edge.
 
-    >>> ring(4).edges.tolist()
+    Args:
+        n: The number of agents, 2 or more.
+
+    Returns:
+        The `Graph`, with edges 0-1, 1-2, ..., (n-1)-0.
+
+    Raises:
+        InputError: If `n` is not a whole number of 2 or more.
+
+    >>> import relaydp as rd
+    >>> rd.ring(4).edges.tolist()
     [[0, 1], [0, 3], [1, 2], [2, 3]]
     """
     n = whole("n", n, 2)
@@ -47,19 +57,61 @@ def ring(n: int) -> Graph:
 
 
 def path(n: int) -> Graph:
-    """A ring with one edge cut."""
+    """Make a path: a ring with one edge cut.
+
+    Args:
+        n: The number of agents, 2 or more.
+
+    Returns:
+        The `Graph`, with edges 0-1, 1-2, ..., (n-2)-(n-1).
+
+    Raises:
+        InputError: If `n` is not a whole number of 2 or more.
+
+    >>> import relaydp as rd
+    >>> rd.path(4).edges.tolist()
+    [[0, 1], [1, 2], [2, 3]]
+    """
     n = whole("n", n, 2)
     return Graph(f"path({n})", n, _line(n))
 
 
 def star(n: int) -> Graph:
-    """Agent 0 is the hub, joined to every other agent."""
+    """Make a star: agent 0 is the hub, joined to every other agent.
+
+    Args:
+        n: The number of agents, the hub included, 2 or more.
+
+    Returns:
+        The `Graph`, with n - 1 edges.
+
+    Raises:
+        InputError: If `n` is not a whole number of 2 or more.
+
+    >>> import relaydp as rd
+    >>> rd.star(4).edges.tolist()
+    [[0, 1], [0, 2], [0, 3]]
+    """
     n = whole("n", n, 2)
     return Graph(f"star({n})", n, np.stack([np.zeros(n - 1, np.int64), np.arange(1, n)], axis=1))
 
 
 def complete(n: int) -> Graph:
-    """Everybody is joined to everybody."""
+    """Make a complete graph: every agent is joined to every other.
+
+    Args:
+        n: The number of agents, 2 or more.
+
+    Returns:
+        The `Graph`, with n (n - 1) / 2 edges.
+
+    Raises:
+        InputError: If `n` is not a whole number of 2 or more, or there would be more than 50,000,000 edges.
+
+    >>> import relaydp as rd
+    >>> rd.complete(4)
+    Graph(complete(4): 4 agents, 6 edges)
+    """
     n = whole("n", n, 2)
     _few_enough(f"complete({n})", n * (n - 1) / 2)
     return Graph(f"complete({n})", n, np.stack(np.triu_indices(n, 1), axis=1))
@@ -78,17 +130,67 @@ def _lattice(name: str, rows: int, columns: int, wraps: bool) -> Graph:
 
 
 def grid(rows: int, columns: int) -> Graph:
-    """A chessboard: neighbours above, below, left and right. Agents are numbered row by row."""
+    """Make a rectangular grid: neighbours are above, below, left and right.
+
+    Agents are numbered row by row: agent row * columns + column stands at (row, column).
+
+    Args:
+        rows: The number of rows, 1 or more.
+        columns: The number of columns, 1 or more.
+
+    Returns:
+        The `Graph`, of rows * columns agents.
+
+    Raises:
+        InputError: If a side is not a whole number of 1 or more, there are fewer than 2 agents, or there would be more
+            than about 50,000,000 edges.
+
+    >>> import relaydp as rd
+    >>> rd.grid(2, 3)
+    Graph(grid(2x3): 6 agents, 7 edges)
+    """
     return _lattice("grid", rows, columns, wraps=False)
 
 
 def torus(rows: int, columns: int) -> Graph:
-    """A grid whose opposite sides are joined."""
+    """Make a torus: a grid whose opposite sides are joined.
+
+    Agents are numbered row by row, as in `grid`.
+
+    Args:
+        rows: The number of rows, 1 or more.
+        columns: The number of columns, 1 or more.
+
+    Returns:
+        The `Graph`, of rows * columns agents; each has four neighbours where both sides are 3 or more.
+
+    Raises:
+        InputError: If a side is not a whole number of 1 or more, there are fewer than 2 agents, or there would be more
+            than about 50,000,000 edges.
+
+    >>> import relaydp as rd
+    >>> rd.torus(3, 4)
+    Graph(torus(3x4): 12 agents, 24 edges)
+    """
     return _lattice("torus", rows, columns, wraps=True)
 
 
 def hypercube(dimension: int) -> Graph:
-    """2^dimension agents; neighbours differ in one binary digit of their number."""
+    """Make a hypercube of 2^dimension agents; neighbours differ in one binary digit of their number.
+
+    Args:
+        dimension: The number of binary digits, 1 or more; also the number of neighbours of each agent.
+
+    Returns:
+        The `Graph`.
+
+    Raises:
+        InputError: If `dimension` is not a whole number of 1 or more, or there would be more than 50,000,000 edges.
+
+    >>> import relaydp as rd
+    >>> rd.hypercube(3)
+    Graph(hypercube(3): 8 agents, 12 edges)
+    """
     dimension = whole("dimension", dimension, 1)
     _few_enough(f"hypercube({dimension})", dimension * 2.0 ** (dimension - 1))
     agents = np.arange(2**dimension)
@@ -112,7 +214,25 @@ def _first_connected(name: str, n: int, seed: int, draw: Callable[[int], Any], c
 
 
 def erdos_renyi(n: int, probability: float, seed: int = 0) -> Graph:
-    """Each pair of agents is joined with the same probability, independently; drawn until connected."""
+    """Draw an Erdos-Renyi graph: each pair of agents is joined with the same probability, independently.
+
+    Graphs are drawn until one is connected, 100 times at most. The same arguments give the same graph.
+
+    Args:
+        n: The number of agents, 2 or more.
+        probability: The probability of each edge, from 0 to 1. Graphs are connected from about ln(n)/n.
+        seed: Whole number of 0 or more that decides the draw. Default 0.
+
+    Returns:
+        The first connected `Graph` drawn.
+
+    Raises:
+        InputError: If an argument is out of range, about 50,000,000 edges are exceeded, or no draw is connected.
+
+    >>> import relaydp as rd
+    >>> rd.erdos_renyi(20, 0.3, seed=1)
+    Graph(erdos-renyi(20, 0.3, seed=1): 20 agents, 56 edges)
+    """
     n, p = whole("n", n, 2), share("probability", probability)
     name, pairs = f"erdos-renyi({n}, {p:g})", n * (n - 1) // 2
     _few_enough(name, p * pairs)
@@ -176,7 +296,26 @@ def _paired(n: int, degree: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def watts_strogatz(n: int, neighbours: int = 4, rewire: float = 0.1, seed: int = 0) -> Graph:
-    """A small world: a ring where each agent knows its nearest `neighbours`, some edges rewired at random."""
+    """Draw a small world: a ring where each agent is joined to its nearest `neighbours`, some edges rewired at random.
+
+    Graphs are drawn until one is connected, 100 times at most. The same arguments give the same graph.
+
+    Args:
+        n: The number of agents, 3 or more.
+        neighbours: The neighbours per agent before rewiring: an even number below n, half on either side. Default 4.
+        rewire: The probability that an edge is rewired, from 0 to 1. Default 0.1.
+        seed: Whole number of 0 or more that decides the draw. Default 0.
+
+    Returns:
+        The first connected `Graph` drawn.
+
+    Raises:
+        InputError: If an argument is out of range, or no draw is connected.
+
+    >>> import relaydp as rd
+    >>> rd.watts_strogatz(20, neighbours=4, rewire=0.1, seed=1)
+    Graph(watts-strogatz(20, 4, 0.1, seed=1): 20 agents, 40 edges)
+    """
     n, k, chance = whole("n", n, 3), whole("neighbours", neighbours, 2), share("rewire", rewire)
     if k % 2 or k >= n:
         raise InputError(f"neighbours={k} for n={n}; needed an even number below n: as many on either side.")
@@ -193,7 +332,25 @@ def watts_strogatz(n: int, neighbours: int = 4, rewire: float = 0.1, seed: int =
 
 
 def random_regular(n: int, degree: int = 3, seed: int = 0) -> Graph:
-    """A random graph in which every agent has the same number of neighbours."""
+    """Draw a random graph in which every agent has the same number of neighbours.
+
+    Graphs are drawn until one is connected, 100 times at most. The same arguments give the same graph.
+
+    Args:
+        n: The number of agents, 2 or more.
+        degree: The number of neighbours per agent, from 1 to n - 1; n * degree must be even. Default 3.
+        seed: Whole number of 0 or more that decides the draw. Default 0.
+
+    Returns:
+        The first connected `Graph` drawn.
+
+    Raises:
+        InputError: If an argument is out of range, or no draw is connected (use a degree of 3 or more).
+
+    >>> import relaydp as rd
+    >>> rd.random_regular(10, degree=3, seed=1).degree.tolist()
+    [3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
+    """
     n, degree = whole("n", n, 2), whole("degree", degree, 1)
     if degree >= n or n * degree % 2:
         raise InputError(f"degree={degree} for n={n}; needed degree < n and an even n * degree. Change either by one.")
@@ -209,7 +366,25 @@ def random_regular(n: int, degree: int = 3, seed: int = 0) -> Graph:
 
 
 def from_networkx(g: networkx.Graph, name: str | None = None) -> Graph:
-    """A networkx graph. Nodes numbered 0..n-1, even as text, keep their numbers; others get one in order."""
+    """Convert a networkx graph.
+
+    Nodes numbered 0..n-1, even as text, keep their numbers; others are numbered in the order in which networkx lists them.
+
+    Args:
+        g: An undirected, connected `networkx.Graph`.
+        name: What the graph is called. Default: its own name, or "networkx(n)".
+
+    Returns:
+        The `Graph`.
+
+    Raises:
+        InputError: If the graph is directed, disconnected, has fewer than 2 nodes, or joins a node to itself.
+
+    >>> import networkx
+    >>> import relaydp as rd
+    >>> rd.from_networkx(networkx.petersen_graph())
+    Graph(Petersen Graph: 10 agents, 15 edges)
+    """
     if g.is_directed():
         raise InputError("the graph is directed; batons travel both ways. Pass g.to_undirected().")
     nodes = list(g.nodes)
@@ -221,9 +396,22 @@ def from_networkx(g: networkx.Graph, name: str | None = None) -> Graph:
 
 
 def from_edges(edges: Iterable[Any], agents: int | None = None, name: str | None = None) -> Graph:
-    """A graph from pairs of agents, numbered from 0; `agents` defaults to the highest number plus one.
+    """Make a graph from pairs of agents, numbered from 0.
 
-    >>> from_edges([(0, 1), (1, 2)])
+    Args:
+        edges: Pairs of whole numbers, or an array of shape (E, 2), in any order and direction.
+        agents: The number of agents. Default: the highest number plus one.
+        name: What the graph is called. Default "edges(n)".
+
+    Returns:
+        The `Graph`.
+
+    Raises:
+        InputError: If the agents are numbered from 1, an edge is not a pair of two different agents in range, or the graph
+            is disconnected.
+
+    >>> import relaydp as rd
+    >>> rd.from_edges([(0, 1), (1, 2)])
     Graph(edges(3): 3 agents, 2 edges)
     """
     pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
@@ -264,7 +452,29 @@ READERS = {".graphml": _read_graphml, **dict.fromkeys((".txt", ".csv", ".edges")
 
 
 def read_graph(path: str | Path) -> Graph:
-    """A graph from a file: `.graphml`, or an edge list (`.txt`, `.csv`, `.edges`) with one pair a line."""
+    """Read a graph from a file: `.graphml`, or an edge list (`.txt`, `.csv`, `.edges`) with one pair per line.
+
+    An edge list numbers the agents from 0. Spaces, tabs, commas or semicolons separate the two numbers; what follows a #
+    is a comment.
+
+    Args:
+        path: The file; its ending says which format it has.
+
+    Returns:
+        The `Graph`, named after the file.
+
+    Raises:
+        InputError: If the ending is unknown, the file cannot be read, a line is not a pair of numbers, or the edges do not
+            make a connected graph.
+
+    >>> import pathlib, tempfile
+    >>> import relaydp as rd
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder, "sites.txt")
+    ...     _ = file.write_text("# three sites\\n0 1\\n1 2\\n")
+    ...     rd.read_graph(file)
+    Graph(sites.txt: 3 agents, 2 edges)
+    """
     file = Path(path)
     if file.suffix.lower() not in READERS:
         raise InputError(f"graph file {file.name!r} has an unknown ending; needed one of: {', '.join(READERS)}.")

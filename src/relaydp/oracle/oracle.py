@@ -28,9 +28,9 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm import Door, Setting, Turn
 from relaydp.algorithm.base import OBJECTIVE
-from relaydp.engine.inner import find_minimiser
 from relaydp.errors import PrivacyError
 from relaydp.graph import Network
+from relaydp.oracle.argmin import find_minimiser
 from relaydp.privacy.mechanism import perturbation, release
 from relaydp.privacy.secret import release_secret_traced
 from relaydp.problem import Silos

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from relaydp.auditing.campaign import ACTIVATIONS, IMAGES, RECOVERED, Target, campaign, few, fresh_runs
+from relaydp.auditing.campaigns import ACTIVATIONS, IMAGES, RECOVERED, Target, campaign, few, fresh_runs
 from relaydp.certificate import plain
 from relaydp.data import load_data
 from relaydp.errors import RelayError

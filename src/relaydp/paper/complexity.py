@@ -31,15 +31,16 @@ from jaxtyping import Array
 from scipy import stats
 
 from relaydp.algorithm import ALGORITHMS, Algorithm, Turn
-from relaydp.algorithm.lab import HOPS as LAB_HOPS
-from relaydp.algorithm.lab import LARGE
 from relaydp.data import Records
 from relaydp.engine.loop import World, begin, world_of
-from relaydp.engine.plan import Plan, make_plan
 from relaydp.errors import RelayError
 from relaydp.graph import Graph, Route, complete, erdos_renyi, ring, route
 from relaydp.paper.experiment import MISSING, Block, Cell, Effort, Experiment, Found, Picture, Progress, Table
 from relaydp.paper.printed import CIRCULAR, COMPLETE, GENERAL
+from relaydp.planning.planner import make_plan
+from relaydp.planning.quadratic import HOPS as LAB_HOPS
+from relaydp.planning.quadratic import LARGE
+from relaydp.planning.run_plan import Plan
 from relaydp.problem import Problem, least_squares
 from relaydp.report.curves import Line, Panel, draw_panels
 

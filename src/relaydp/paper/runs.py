@@ -21,15 +21,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from relaydp.algorithm import ALGORITHMS, directions_of
+from relaydp.algorithm import ALGORITHMS
 from relaydp.data import Records, load_data
 from relaydp.engine.loop import run
-from relaydp.engine.plan import Plan
-from relaydp.engine.randomness import Simulated
-from relaydp.engine.sweep import plan_seeds, run_plans
+from relaydp.engine.sweeps import plan_seeds, run_plans
 from relaydp.errors import RelayError
 from relaydp.graph import Graph, ring
+from relaydp.oracle.randomness import Simulated
 from relaydp.paper.experiment import AS_PRINTED, DATA, USEFUL, Cell, Progress
+from relaydp.planning.directions import directions_of
+from relaydp.planning.run_plan import Plan
 from relaydp.privacy import Budget
 from relaydp.problem import Problem, Reference, least_squares, logistic, minimise
 

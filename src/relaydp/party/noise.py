@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from relaydp.engine.randomness import NOISE, key_for
 from relaydp.errors import InputError, PrivacyError
+from relaydp.oracle.randomness import NOISE, key_for
 from relaydp.privacy.mechanism import release
 from relaydp.privacy.secret import LARGEST, SMALLEST, draw_lattice, release_secret, stretch
 

@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from relaydp.engine.plan import Plan
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph
+from relaydp.party import step as compiled
+from relaydp.party.step import Rows, desk_for, on_network
+from relaydp.planning.run_plan import Plan
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Problem, Silos
-from relaydp.runtime import desk as compiled
-from relaydp.runtime.desk import Rows, desk_for, on_network
 
 Draw = Callable[[np.ndarray, float, float, int], np.ndarray]  # (value, scale, sensitivity, hop) -> value + noise
 

@@ -38,10 +38,11 @@ from jaxtyping import Array, ArrayLike
 
 from relaydp.algorithm import ALGORITHMS, Algorithm, Door, Setting, Turn
 from relaydp.arrays import placed
-from relaydp.engine.door import Once, open_door
 from relaydp.engine.loop import scan_turns
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Network, network_of, path
+from relaydp.oracle.oracle import Once, open_door
+from relaydp.planning.tuning import choose_steps
 from relaydp.problem import Facts, Silos
 from relaydp.problem.problem import Terms
 from relaydp.prox import none
@@ -322,7 +323,7 @@ def _obstacle(algorithm: Algorithm) -> str | None:
         return "nothing says what the next holder knows from the baton alone (Algorithm.receive)"
     agents, dim = 3, 2
     graph, facts = path(agents), Facts(agents, np.full(agents, 9), dim, np.ones(agents), 0.1, 1.0, True)
-    steps = algorithm.choose_steps("paper", facts, graph, "tour" if relay else "all", 1, None)[0]
+    steps = choose_steps(algorithm, "paper", facts, graph, "tour" if relay else "all", 1, None)[0]
     desk = desk_for(algorithm, graph, 1, facts.sizes, steps, Terms(none(), 0.1, 0), dim)
     try:
         state, payload = jax.eval_shape(partial(_start, algorithm), desk)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from relaydp.algorithm import Algorithm, ObjectiveNoise, Outlook
-from relaydp.engine.inner import INNER_STEPS
+from relaydp.algorithm import Algorithm
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph
+from relaydp.oracle.argmin import INNER_STEPS
+from relaydp.planning.forecast import ObjectiveNoise, Outlook
 from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale, geometric, published_scales
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Facts, Problem
@@ -18,17 +19,27 @@ from relaydp.problem import Facts, Problem
 STEPS_PER_ROOT = 36.0  # inner steps to rounding, over the root of the condition number
 
 
-def price_gradient(
+class Calibrated(NamedTuple):
+    """The noise of a plan, and an empty ledger that holds it to the budget."""
+
+    scales: np.ndarray  # (activations, agents): of each agent's t-th release
+    sensitivity: np.ndarray  # (agents,): what one record can move of what is noised
+    ledger: Ledger | None  # None where nothing is noised, or nothing is charged
+    pure: np.ndarray | None = None  # (activations, agents): epsilon_0 of each release, where noise is in the objective
+    kappa: np.ndarray | None = None  # (activations, agents): what each minimiser was priced with, where noise is there
+
+
+def calibrate_gradient(
     rho: np.ndarray, facts: Facts, T: int, ratio: float | None, outlook: Outlook | None
-) -> tuple[np.ndarray, np.ndarray, Ledger]:
-    """Noise scales (activations, agents), sensitivities (agents,), and an empty ledger with the limits."""
+) -> Calibrated:
+    """Gaussian noise on gradients: each agent spends its rho along the forecast's shares, or by `ratio`."""
     sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
     if ratio is None and outlook is not None:
         parts = outlook.shares
     else:
         parts = np.tile(geometric(1.0, T, 1.0 if ratio is None else ratio)[:, None], (1, facts.agents))
     scales = gaussian_scale(sensitivity[None, :], rho[None, :] * (1.0 - MARGIN) * parts)
-    return scales, sensitivity, Ledger(facts.agents, rho)
+    return Calibrated(scales, sensitivity, Ledger(facts.agents, rho))
 
 
 def objective_noise(
@@ -45,11 +56,8 @@ def objective_noise(
     return ObjectiveNoise(epsilons, delta, *bounds, method.curvature)
 
 
-def price_objective(
-    noise: ObjectiveNoise, facts: Facts, steps: Any, graph: Graph, T: int
-) -> tuple[np.ndarray, np.ndarray, Ledger, np.ndarray, np.ndarray]:
-    """Noise scales (activations, agents), sensitivities (agents,), an empty ledger with limits, and epsilon_0 and kappa
-    (activations, agents): the kappa that the price rests on, which the door holds the run to."""
+def calibrate_objective(noise: ObjectiveNoise, facts: Facts, steps: Any, graph: Graph, T: int) -> Calibrated:
+    """Noise in the objective. The price rests on kappa, which the oracle holds the run to."""
     pure = noise.shares(T)
     kappa = np.array(noise.curvature(steps, graph, T), dtype=np.float64)
     if kappa.shape != (T, facts.agents) or not (np.isfinite(kappa) & (kappa > 0)).all():
@@ -71,10 +79,11 @@ def price_objective(
             "in the objective is enough. Raise l2 or the penalty, ask for fewer activations, or raise the budget."
         )
     sensitivity = 2.0 * noise.slope / facts.sizes
-    return scales, sensitivity, Ledger(facts.agents, (pure**2 / 2.0).sum(axis=0) * (1.0 + 1e-12)), pure, kappa
+    ledger = Ledger(facts.agents, (pure**2 / 2.0).sum(axis=0) * (1.0 + 1e-12))
+    return Calibrated(scales, sensitivity, ledger, pure, kappa)
 
 
-def price_published(
+def calibrate_published(
     budget: Budget | None,
     noise: float | None,
     facts: Facts,
@@ -83,7 +92,7 @@ def price_published(
     graph: Graph,
     T: int,
     ratio: float | None,
-) -> tuple[np.ndarray, np.ndarray, Ledger | None]:
+) -> Calibrated:
     """The same by the paper's own account: rho_t = D^2 / (2 s_t^2) with its one-step sensitivity D, s_t^2 = s_1^2 /
     R^(t-1); for RECAL's D = 4 alpha beta c that is theorem 4. One s_1 for all agents, as the largest D wants it.
     """
@@ -99,7 +108,7 @@ def price_published(
             raise InputError(f"noise={noise!r}; needed a finite number >= 0: the published mechanism's s_1.")
         first = float(noise)
     if first == 0.0:
-        return np.zeros((T, agents)), sensitivity, None
+        return Calibrated(np.zeros((T, agents)), sensitivity, None)
     scales = np.tile(published_scales(first, T, R)[:, None], (1, agents))
     limit = math.inf if budget is None else budget.rho_paper
-    return scales, sensitivity, Ledger(agents, limit)
+    return Calibrated(scales, sensitivity, Ledger(agents, limit))

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.lab import CONDITION, condition_of
 from relaydp.arrays import placed
+from relaydp.planning.quadratic import CONDITION, condition_of
 from relaydp.problem import Facts, Problem, minimise
+from relaydp.problem.agent_records import Silos, record_losses
 from relaydp.problem.loss import Loss
 from relaydp.problem.problem import Terms
-from relaydp.problem.silos import Silos, record_losses
 
 BINS = 12  # curvatures simulated; every direction counts with the nearest one
 SIGNAL, SIGNAL_DECAY = 0.25, 1.6  # the guessed gradient: its norm over c, and its squares against curvature's share

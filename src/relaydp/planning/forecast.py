@@ -13,7 +13,7 @@ Agent i has rho_i to spend. Noise is least at rho_{i,t} proportional to sqrt(w_{
 
 The candidate and T with the least bias + noise win: few activations mean less noise each, many less bias. All of it
 comes from n, the graph, the walk, m_i, q, L, mu, c and the budget; and, where there are some, from public records, on
-which the best few are tried (`engine.trial`):
+which the best few are tried (`planning.public_trials`):
 
     (5)  predicted = (bias + noise) x (what the trial gave) / (bias + noise as foreseen for the trial)
 """
@@ -29,10 +29,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Turn
-from relaydp.algorithm.directions import Directions, guess
-from relaydp.algorithm.lab import HOPS, Columns, Frozen, Kernel, make_door, make_turns
+from relaydp.algorithm import Algorithm, Turn
 from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of
+from relaydp.planning.directions import Directions, guess
+from relaydp.planning.quadratic import HOPS, Columns, Frozen, make_door, make_turns
 from relaydp.privacy import MARGIN
 from relaydp.privacy.objective import bend, objective_scale, pure_share
 from relaydp.problem import Facts
@@ -99,7 +99,7 @@ class Trial(NamedTuple):
     """Public records to try plans on."""
 
     here: Directions  # of these very records, by which a trial is foreseen
-    run: Callable[[Kernel, Graph, str, Any, list[np.ndarray]], np.ndarray]  # (.., steps, scales): `engine.trial`
+    run: Callable[[Algorithm, Graph, str, Any, list[np.ndarray]], np.ndarray]  # `public_trials.try_out`
 
 
 class Noise(NamedTuple):
@@ -113,23 +113,23 @@ class Noise(NamedTuple):
 
 
 def look_ahead(
-    kernel: Kernel, candidates: Any, facts: Facts, graph: Graph, walk: str, activations: int | None, noise: Noise
+    method: Algorithm, candidates: Any, facts: Facts, graph: Graph, walk: str, activations: int | None, noise: Noise
 ) -> tuple[int, Outlook]:
     """The best of `candidates` (steps stacked along a first axis) and what to expect of it."""
     model = guess(facts) if noise.prior is None else noise.prior
-    per_round = graph.agents if kernel.kind == "relay" else 1
+    per_round = graph.agents if method.kind == "relay" else 1
     most = max(1, min(LONGEST, HOPS // per_round))
     if activations is not None:
         options = (activations,)
     else:
-        one_run = kernel.steady and not _drawn(kernel, candidates, walk)
+        one_run = method.steady and not _drawn(method, candidates, walk)
         options = tuple(range(1, most + 1)) if one_run else tuple(T for T in SPARSE if T <= most)
     simulated = tuple(min(T, max(1, HOPS // per_round)) for T in options)
 
     def foresee(model: Directions) -> tuple[np.ndarray, list[np.ndarray]]:
         parts = (model.curvature, model.curvature * model.number, model.curvature * model.distance)
         frozen = (tuple(part.tolist()) for part in parts)
-        return _responses(kernel, Frozen(candidates), graph, walk, simulated, *frozen)
+        return _responses(method, Frozen(candidates), graph, walk, simulated, *frozen)
 
     left, felt = foresee(model)
     bias = 0.5 * left  # (1): (candidates, options)
@@ -144,7 +144,7 @@ def look_ahead(
         foreseen = 0.5 * foresee(noise.trial.here)[0] + noisy
         picks = _shortlist(np.nan_to_num(bias + noisy, nan=np.inf), options, simulated)
         scales = [np.sqrt(variance / _shares(felt[k][at], noise.ratio)) for at, k in picks]
-        tried = _try(noise.trial, kernel, graph, walk, candidates, options, picks, scales, foreseen)
+        tried = _try(noise.trial, method, graph, walk, candidates, options, picks, scales, foreseen)
     if tried is not None:
         at, k = tried[:, 0].astype(int), np.searchsorted(options, tried[:, 1])
         bias, noisy = (_corrected(part, at, k, tried[:, 2]) for part in (bias, noisy))
@@ -187,7 +187,7 @@ def _corrected(part: np.ndarray, at: np.ndarray, k: np.ndarray, factor: np.ndarr
 
 def _try(
     trial: Trial,
-    kernel: Kernel,
+    method: Algorithm,
     graph: Graph,
     walk: str,
     candidates: Any,
@@ -200,7 +200,7 @@ def _try(
     if len(picks) < 2:
         return None
     steps = type(candidates)(*(np.asarray(part)[picks[:, 0]] for part in candidates))
-    gave, foreseen = trial.run(kernel, graph, walk, steps, scales), foreseen[tuple(picks.T)]
+    gave, foreseen = trial.run(method, graph, walk, steps, scales), foreseen[tuple(picks.T)]
     factor = np.full(len(picks), np.inf)
     np.divide(gave, foreseen, out=factor, where=(foreseen > 0.0) & np.isfinite(foreseen))
     tried = np.column_stack([picks[:, 0], np.asarray(options)[picks[:, 1]], factor])
@@ -220,9 +220,9 @@ def _shortlist(total: np.ndarray, options: tuple[int, ...], simulated: tuple[int
     return np.array(picks, dtype=int).reshape(-1, 2)
 
 
-def _drawn(kernel: Kernel, candidates: Any, walk: str) -> bool:
+def _drawn(method: Algorithm, candidates: Any, walk: str) -> bool:
     """Whether it is drawn who acts when."""
-    if kernel.kind == "relay":
+    if method.kind == "relay":
         return walk in RANDOM_WALKS
     return bool((np.asarray(getattr(candidates, "probability", 1.0)) < 1.0).any())
 
@@ -275,7 +275,7 @@ def _objective_noise(noise: ObjectiveNoise, w: np.ndarray, candidates: Any, fact
 
 @partial(jax.jit, static_argnums=0)
 def _respond(
-    kernel: Kernel,
+    method: Algorithm,
     network: Network,
     candidates: Any,
     columns: Columns,
@@ -289,15 +289,15 @@ def _respond(
 
     def one(steps: Any) -> tuple[Array, Array]:
         def hop(state: Any, turn: Turn) -> tuple[Any, None]:
-            return kernel.step(door(turn), steps, state, turn)[0], None
+            return method.step(door(turn), steps, state, turn)[0], None
 
         @jax.checkpoint  # keep one state a stretch, and run the stretch again on the way back
         def stretch(state: Any, turns: Turn) -> tuple[Any, Array]:
             state, _ = jax.lax.scan(hop, state, turns)
-            return state, kernel.answer(state)
+            return state, method.answer(state)
 
         def models(bumps: Array) -> tuple[Array, Array]:
-            first = kernel.init(door(None), steps, jnp.zeros(width))
+            first = method.init(door(None), steps, jnp.zeros(width))
             xs = jax.lax.scan(stretch, first, turns._replace(scale=bumps))[1]
             return xs[-1], xs
 
@@ -309,7 +309,7 @@ def _respond(
 
 
 def _responses(
-    kernel: Kernel,
+    method: Algorithm,
     candidates: Frozen,
     graph: Graph,
     walk: str,
@@ -322,27 +322,27 @@ def _responses(
     of the longer one's. A random walk with a plan for every agent ends in a tail of its own, and so do steps that
     change along the run: there each T is simulated by itself. What one draw happens to feel is averaged over agents.
     """
-    longest, drawn = max(options), _drawn(kernel, candidates.value, walk)
-    if drawn or not kernel.steady:
-        hops = make_turns(kernel, candidates, graph, walk, longest, "plan", 0, longest).acts.shape[1]
+    longest, drawn = max(options), _drawn(method, candidates.value, walk)
+    if drawn or not method.steady:
+        hops = make_turns(method, candidates, graph, walk, longest, "plan", 0, longest).acts.shape[1]
         left, felt = [], []
         for T in options:
-            remaining, each = _simulated(kernel, candidates, graph, walk, T, longest, hops, *model)
+            remaining, each = _simulated(method, candidates, graph, walk, T, longest, hops, *model)
             if drawn:
                 each = np.broadcast_to(each.mean(axis=2, keepdims=True), each.shape)
             left.append(remaining[:, -1])
             felt.append(each)
         return np.stack(left, axis=1), felt
     # a few lengths for all: what is compiled and simulated for one number of activations then serves its neighbours
-    per_lap = graph.agents if kernel.kind == "relay" else 1
+    per_lap = graph.agents if method.kind == "relay" else 1
     length = next((some for some in LENGTHS if longest <= some <= HOPS // per_lap), longest)
-    remaining, each = _simulated(kernel, candidates, graph, walk, length, length, 0, *model)
+    remaining, each = _simulated(method, candidates, graph, walk, length, length, 0, *model)
     return remaining[:, [T - 1 for T in options]], [each[:, length - T :] for T in options]
 
 
 @lru_cache(maxsize=64)
 def _simulated(
-    kernel: Kernel,
+    method: Algorithm,
     candidates: Frozen,
     graph: Graph,
     walk: str,
@@ -358,10 +358,10 @@ def _simulated(
     drift = np.random.default_rng(0).normal(size=(agents, 1))
     target = np.tile(1.0 + SPREAD * (drift - drift.mean()), (1, len(h)))
     columns = Columns(np.tile(np.asarray(h), (agents, 1)), target)
-    turns = make_turns(kernel, candidates, graph, walk, activations, "plan", 0, stretches, hops)
+    turns = make_turns(method, candidates, graph, walk, activations, "plan", 0, stretches, hops)
     bumped = turns._replace(scale=np.zeros(turns.acts.shape + (len(h),)))
-    args = (network_of(graph, kernel.needs), candidates.value, columns, bumped, np.array(weights), np.array(distances))
-    left, felt = map(np.asarray, _respond(kernel, *args))
+    args = (network_of(graph, method.needs), candidates.value, columns, bumped, np.array(weights), np.array(distances))
+    left, felt = map(np.asarray, _respond(method, *args))
     return left, _per_agent(felt, turns, activations, agents)
 
 

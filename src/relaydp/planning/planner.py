@@ -1,17 +1,48 @@
-"""plan: what a budget will buy on this graph, before anybody touches a record."""
+"""The planner: check a request, and draw up the whole run from public facts before anybody touches a record.
+
+request   what is asked for, checked          `check_request`, `resolve_mechanism`
+noise     what the budget allows               `_budgeted`
+steps     and the number of activations        `tuning.choose_steps`
+route     who acts when                        `lay_out`
+scales    the noise of every release           `_calibrate`
+promise   the ledger, against the budget       `_check_promise`
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
-from relaydp.algorithm import Directions
-from relaydp.engine.plan import Limits, Plan, make_plan
-from relaydp.engine.randomness import WALK, check_seed, key_for
-from relaydp.errors import PrivacyError
-from relaydp.graph import Graph
-from relaydp.privacy import Budget
+import jax
+import numpy as np
+
+from relaydp.algorithm import Algorithm, find_algorithm
+from relaydp.algorithm.base import OBJECTIVE
+from relaydp.errors import InputError, PrivacyError, choose
+from relaydp.graph import WALKS, Graph, Rounds, Route, check_size, rounds, route
+from relaydp.oracle.randomness import WALK, check_seed, key_for
+from relaydp.planning.calibration import (
+    Calibrated,
+    calibrate_gradient,
+    calibrate_objective,
+    calibrate_published,
+    objective_noise,
+)
+from relaydp.planning.directions import Directions, directions_of
+from relaydp.planning.forecast import Noise, ObjectiveNoise, Outlook, Trial
+from relaydp.planning.public_trials import try_out
+from relaydp.planning.run_plan import Plan
+from relaydp.planning.tuning import Choice, choose_steps
+from relaydp.privacy import PRICED, Budget, Ledger, rho_for
 from relaydp.privacy.budget import check_records
+from relaydp.privacy.ledger import TOLERANCE
 from relaydp.problem import Facts, Problem
+
+Limits = Sequence[float] | Mapping[int, float] | None  # epsilon of agents that allow less than the budget
+MECHANISMS = ("gradient", "objective", "published")
+AUTO = "auto"
 
 
 def plan(
@@ -74,3 +105,285 @@ def plan(
         limits=limits,
         prior=prior,
     )
+
+
+def resolve_mechanism(
+    mechanism: str | None, budget: Budget | None, noise: float | None, method: Algorithm
+) -> str | None:
+    """'auto' is noise on gradients, or in the objectives of methods that minimise exactly, when there is a budget, and
+    none when there is not."""
+    if mechanism == AUTO:
+        return None if budget is None else "objective" if method.data == "argmin" else "gradient"
+    if mechanism is None:
+        if budget is not None:
+            raise PrivacyError(
+                f"budget={budget} arrived with mechanism=None, which spends without limit. "
+                "Leave mechanism out for the sound one, or leave the budget out."
+            )
+        return None
+    choose("mechanism", mechanism, MECHANISMS)
+    if budget is None and not (mechanism == "published" and noise is not None):
+        extra = " or noise= (its first scale s_1)" if mechanism == "published" else ""
+        raise PrivacyError(f"mechanism={mechanism!r} needs budget=Budget(epsilon, delta){extra}; none arrived.")
+    if mechanism not in method.mechanisms:
+        why = ""
+        if mechanism == "gradient":
+            why = " Its data enters through an exact argmin, which noise on a gradient does not cover."
+        if mechanism == "objective":
+            why = " Its data enters through gradients, not through an argmin with an objective to perturb."
+        use = f" Or use {method.instead!r}." if method.instead else ""
+        has = ", ".join(method.mechanisms) or "none"
+        raise PrivacyError(f"mechanism={mechanism!r} is not defined for {method.name}; it has: {has}.{why}{use}")
+    return mechanism
+
+
+def make_plan(
+    problem: Problem | Facts,
+    graph: Graph,
+    *,
+    algorithm: str,
+    mechanism: str | None,
+    budget: Budget | None,
+    activations: int | None,
+    walk: str,
+    steps: Any,
+    key: jax.Array,
+    start: int,
+    ratio: float | None,
+    variant: str | None,
+    noise: float | None,
+    limits: Limits = None,
+    prior: Problem | Directions | None = None,
+) -> Plan:
+    """Check every argument and draw up the whole run. Nothing here touches a record in a private run."""
+    method = find_algorithm(algorithm)
+    kind = resolve_mechanism(mechanism, budget, noise, method)
+    _check_fit(problem, graph, method, walk)
+    where = _variant(method, kind, variant)
+    _check_options(kind, activations, ratio, noise, limits, prior)
+    facts = _facts(problem, kind)
+    wanted = None
+    if kind in PRICED and budget is not None:
+        wanted = _budgeted(problem, facts, method, kind, budget, limits, ratio, prior)
+    path = walk if method.kind == "relay" else "all"
+    choice = choose_steps(method, steps, facts, graph, path, activations, wanted)
+    way = lay_out(method, choice.steps, choice.activations, graph, walk, key, start, kind in PRICED)
+    priced = _calibrate(method, kind, where, facts, graph, choice, wanted, budget, noise, ratio)
+    plan = Plan(
+        algorithm=method,
+        mechanism=kind,
+        variant=where,
+        budget=budget,
+        walk=walk if method.kind == "relay" else None,
+        facts=facts,
+        steps=choice.steps,
+        activations=choice.activations,
+        route=way,
+        degree=np.asarray(graph.degree),
+        start=start,
+        ratio=ratio,
+        outlook=choice.outlook,
+        prior=_planned_for(wanted, choice.outlook),
+        **priced._asdict(),
+    )
+    if plan.ledger is not None:
+        plan.charge(plan.ledger)  # refuses a plan beyond the budget before anything is computed
+        if plan.private and budget is not None:
+            _check_promise(plan.ledger, agent_epsilons(budget, limits, facts.agents), budget.delta)
+    return plan
+
+
+def _check_fit(problem: Problem | Facts, graph: Graph, method: Algorithm, walk: str) -> None:
+    """Refuse a problem, a graph or a walk that this method cannot run on."""
+    if isinstance(problem, Problem) and not method.takes_r and problem.regulariser.kind != "none":
+        raise InputError(
+            f"{method.name} has no theory for a nonsmooth r, and this problem has r = {problem.regulariser.kind}. Use "
+            f"{method.instead!r}, or leave r out."
+        )
+    if graph.agents != problem.agents:
+        raise InputError(
+            f"the problem has {problem.agents} agents and the graph {graph.agents}; needed the same number. "
+            f"Split the data with agents={graph.agents}, or take a graph of {problem.agents}."
+        )
+    check_size(graph, method.needs)
+    choose("walk", walk, WALKS)
+    if method.walks is not None and walk not in method.walks:
+        raise InputError(
+            f"{method.name} visits the agents in a fixed order, and walk={walk!r} is random; pass walk='cyclic' (or "
+            "'tour' where the graph has no Hamiltonian cycle), or use 'walkman'."
+        )
+
+
+def _variant(method: Algorithm, kind: str | None, variant: str | None) -> str | None:
+    """Where the mechanism puts its noise; None for noise on gradients, and for no noise."""
+    if kind == "published":
+        names = method.variants
+        return names[0] if variant is None else choose(f"variant of {method.name}", variant, names)
+    if variant is not None:
+        raise InputError(f"variant={variant!r} belongs to mechanism 'published'; ask for that, or leave it out.")
+    return OBJECTIVE if kind == "objective" else None
+
+
+def _check_options(
+    kind: str | None, activations: int | None, ratio: float | None, noise: float | None, limits: Limits, prior: Any
+) -> None:
+    """Refuse options that this mechanism does not have."""
+    check_count(activations)
+    if noise is not None and kind != "published":
+        raise PrivacyError("noise= sets the published mechanism's s_1; elsewhere noise follows from the budget.")
+    if limits is not None and kind not in PRICED:
+        raise PrivacyError("limits= holds some agents to less than the budget; it needs the sound mechanism.")
+    if prior is not None and kind not in PRICED:
+        raise PrivacyError("prior= says what to plan a budget for; it needs the sound mechanism and a budget.")
+    if ratio is not None and not (math.isfinite(ratio) and ratio > 0):
+        raise InputError(f"ratio={ratio!r}; needed a finite number > 0: rho_(t+1) / rho_t, 1 for equal shares.")
+
+
+def _facts(problem: Problem | Facts, kind: str | None) -> Facts:
+    """What the plan is made from: public in a private run, measured on the records elsewhere."""
+    if isinstance(problem, Facts):
+        if not (kind == "gradient" and problem.public):
+            raise PrivacyError("a plan from facts alone needs public facts, the sound mechanism and a budget.")
+        return problem
+    facts = problem.public_facts() if kind in PRICED else problem.measured_facts()
+    if kind == "published" and not math.isfinite(facts.clip):
+        raise PrivacyError("the published mechanism assumes a bound c on the gradient: pass clip= to the problem.")
+    return facts
+
+
+def _budgeted(
+    problem: Problem | Facts,
+    facts: Facts,
+    method: Algorithm,
+    kind: str | None,
+    budget: Budget,
+    limits: Limits,
+    ratio: float | None,
+    prior: Problem | Directions | None,
+) -> Noise:
+    """What the budget allows each agent, and what is known about the problem it is planned for."""
+    epsilons = np.array(agent_epsilons(budget, limits, facts.agents))
+    kinds, of = np.unique(epsilons, return_inverse=True)  # a million agents ask for few different promises
+    rho = np.array([rho_for(each, budget.delta) for each in kinds.tolist()])[of]
+    wanted = Noise(rho, ratio, as_prior(prior, facts, int(facts.sizes.sum())), trial_on(prior, facts))
+    if kind == "objective":
+        assert isinstance(problem, Problem)
+        wanted = wanted._replace(objective=objective_noise(problem, method, epsilons, budget.delta, ratio))
+    return wanted
+
+
+def _calibrate(
+    method: Algorithm,
+    kind: str | None,
+    where: str | None,
+    facts: Facts,
+    graph: Graph,
+    choice: Choice,
+    wanted: Noise | None,
+    budget: Budget | None,
+    noise: float | None,
+    ratio: float | None,
+) -> Calibrated:
+    """The noise of every release and what it costs, by the mechanism's own account."""
+    steps, T = choice.steps, choice.activations
+    if wanted is not None and wanted.objective is not None:
+        return calibrate_objective(wanted.objective, facts, steps, graph, T)
+    if wanted is not None:
+        return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook)
+    if where == OBJECTIVE and noise is None:
+        assert budget is not None and method.curvature is not None
+        price = "zhang-zhu" if method.takes_r else "zhang-khalili-liu"
+        K = float(facts.smoothness.max()) - facts.modulus
+        even = np.full(facts.agents, budget.epsilon)
+        noise_in = ObjectiveNoise(even, budget.delta, facts.clip, K, facts.modulus, method.curvature, price)
+        return calibrate_objective(noise_in, facts, steps, graph, T)._replace(kappa=None)
+    if where == OBJECTIVE:  # noise by hand, as large as the user says: it is not charged to any budget
+        by_hand = calibrate_published(None, noise, facts, method, steps, graph, T, ratio)
+        return Calibrated(by_hand.scales, 2.0 * facts.clip / facts.sizes, None)
+    if kind == "published":
+        return calibrate_published(budget, noise, facts, method, steps, graph, T, ratio)
+    return Calibrated(np.zeros((T, facts.agents)), np.zeros(facts.agents), None)
+
+
+def _check_promise(ledger: Ledger, epsilons: list[float], delta: float) -> None:
+    """What the ledger will have spent, against what was promised: once more, and not in rho."""
+    over = ledger.overspender(np.asarray(epsilons) * (1.0 + TOLERANCE), delta)
+    if over is not None:
+        agent, spent = over
+        allowed = epsilons[agent]
+        raise PrivacyError(f"agent {agent} would spend epsilon {spent:.6g} of {allowed:.6g}: this plan is refused.")
+
+
+def check_count(activations: int | None) -> None:
+    """Refuse a number of activations that is none."""
+    if activations is None:
+        return
+    whole = isinstance(activations, int | np.integer) and not isinstance(activations, bool)
+    if not (whole and activations >= 1):
+        raise InputError(f"activations={activations!r}; needed a whole number, 1 or more: the PLF.")
+
+
+def lay_out(
+    method: Algorithm, steps: Any, T: int, graph: Graph, walk: str, key: jax.Array, start: int, private: bool
+) -> Route | Rounds:
+    """Who acts when: a walk, or rounds."""
+    if method.kind == "rounds":
+        return rounds(graph.agents, T, probability=getattr(steps, "probability", 1.0), key=key)
+    return route(graph, walk, T, key=key, start=start, rule="plan" if private else "plf")
+
+
+def _by_agent(limits: Any, agents: int) -> Mapping[int, float]:
+    if limits is None or isinstance(limits, Mapping):
+        return limits or {}
+    wanted = f"needed one an agent ({agents}), or a mapping from agent to epsilon."
+    if isinstance(limits, str) or not hasattr(limits, "__len__"):
+        raise PrivacyError(f"limits={limits!r} arrived; {wanted}")
+    if len(limits) != agents:
+        raise PrivacyError(f"{len(limits)} limits arrived; {wanted}")
+    return dict(enumerate(limits))
+
+
+def agent_epsilons(budget: Budget, limits: Limits, agents: int) -> list[float]:
+    """Each agent's epsilon: the budget's, or less where an agent has a limit of its own."""
+    epsilons = [budget.epsilon] * agents
+    for agent, epsilon in _by_agent(limits, agents).items():
+        if not (isinstance(agent, int | np.integer) and 0 <= agent < agents):
+            raise PrivacyError(f"limits name agent {agent!r}; the agents are numbered 0 to {agents - 1}.")
+        if not (isinstance(epsilon, Real) and epsilon > 0):
+            raise PrivacyError(f"agent {agent}'s limit is epsilon {epsilon!r}; needed a finite number above 0.")
+        if not epsilon <= budget.epsilon:
+            raise PrivacyError(
+                f"agent {agent}'s limit is epsilon {epsilon}, above the budget's {budget.epsilon:g}; needed no more. "
+                "Raise the budget, which everybody is promised, or lower the limit."
+            )
+        epsilons[agent] = float(epsilon)
+    return epsilons
+
+
+def as_prior(prior: Problem | Directions | None, facts: Facts, records: int) -> Directions | None:
+    """The directions to plan `records` private records for: as given, or measured on a problem over public ones."""
+    if prior is None or isinstance(prior, Directions):
+        return prior
+    if not isinstance(prior, Problem):
+        raise InputError(f"prior={prior!r}; needed a Problem over public records, or Directions.")
+    if prior.dim != facts.dim:
+        raise InputError(f"prior has {prior.dim} coefficients and the problem {facts.dim}; needed the same columns.")
+    return directions_of(prior, records)
+
+
+def trial_on(prior: Problem | Directions | None, facts: Facts) -> Trial | None:
+    """Plans are tried on public records, where there are some."""
+    if not isinstance(prior, Problem):
+        return None
+
+    def run(method: Algorithm, graph: Graph, walk: str, steps: Any, scales: list[np.ndarray]) -> np.ndarray:
+        return try_out(prior, facts.clip, method, graph, walk, steps, scales)
+
+    return Trial(directions_of(prior), run)
+
+
+def _planned_for(wanted: Noise | None, outlook: Outlook | None) -> Directions | None:
+    """With what came of the trials: a plan for these directions is this plan, records or not."""
+    if wanted is None or wanted.prior is None:
+        return None
+    return wanted.prior._replace(tried=None if outlook is None else outlook.tried)

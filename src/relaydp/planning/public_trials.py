@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm import Turn
-from relaydp.algorithm.lab import Frozen, Kernel, make_turns
+from relaydp.algorithm import Algorithm, Turn
 from relaydp.arrays import placed
-from relaydp.engine.door import open_door
 from relaydp.graph import Graph, Network, network_of
+from relaydp.oracle.oracle import open_door
+from relaydp.planning.quadratic import Frozen, make_turns
 from relaydp.problem import Problem, Silos, minimise
 from relaydp.problem.problem import Terms
 
@@ -45,7 +45,7 @@ class Everybody(NamedTuple):
 def try_out(
     problem: Problem,
     clip: float,
-    kernel: Kernel,
+    method: Algorithm,
     graph: Graph,
     walk: str,
     steps: Any,
@@ -57,7 +57,7 @@ def try_out(
     """
     keys = jax.random.split(jax.random.key(0), int(np.clip(DRAWS // problem.dim, 2, MOST_DRAWS)))
     doors = (Everybody(placed(np.zeros(graph.agents)), problem.working_silos), problem.terms, placed(clip))
-    network, origin = network_of(graph, kernel.needs), placed(np.zeros(problem.dim))
+    network, origin = network_of(graph, method.needs), placed(np.zeros(problem.dim))
     lengths = np.array([len(row) for row in scales])
     found = np.full(len(scales), np.inf)
     for low, high in itertools.pairwise((0, *GROUPS, np.inf)):
@@ -65,11 +65,11 @@ def try_out(
         if not rows.size:
             continue
         each = [type(steps)(*(np.asarray(part)[k : k + 1] for part in steps)) for k in rows]
-        turns = [_turns(kernel, Frozen(one), graph, walk, scales[k]) for k, one in zip(rows, each, strict=True)]
+        turns = [_turns(method, Frozen(one), graph, walk, scales[k]) for k, one in zip(rows, each, strict=True)]
         longest = max(len(turn.hop) for turn in turns)
         together = jax.tree.map(lambda *parts: np.stack([_filled(part, longest) for part in parts]), *turns)  # noqa: B023
         some = jax.tree.map(lambda *parts: np.concatenate(parts), *each)
-        x = np.asarray(_run(kernel, *doors, network, origin, some, together, keys))
+        x = np.asarray(_run(method, *doors, network, origin, some, together, keys))
         found[rows] = _excess(problem, x.reshape(-1, problem.dim)).reshape(len(rows), -1).mean(axis=1)
     return found
 
@@ -82,9 +82,9 @@ def _excess(problem: Problem, x: np.ndarray) -> np.ndarray:
     return excess
 
 
-def _turns(kernel: Kernel, steps: Frozen, graph: Graph, walk: str, scales: np.ndarray) -> Turn:
+def _turns(method: Algorithm, steps: Frozen, graph: Graph, walk: str, scales: np.ndarray) -> Turn:
     """A run of the plan, hop by hop, noise included."""
-    turns = make_turns(kernel, steps, graph, walk, len(scales), "plan", 0, 1)
+    turns = make_turns(method, steps, graph, walk, len(scales), "plan", 0, 1)
     hop, holder, receiver, acts = (np.asarray(part)[0] for part in turns[:4])
     if acts.ndim == 2:  # rounds
         at = np.maximum(np.cumsum(acts, axis=0) - 1, 0)
@@ -107,7 +107,7 @@ def _filled(part: np.ndarray, length: int) -> np.ndarray:
 
 @partial(jax.jit, static_argnums=0)
 def _run(
-    kernel: Kernel,
+    method: Algorithm,
     records: Everybody,
     terms: Terms,
     clip: Float[Array, ""],
@@ -122,8 +122,8 @@ def _run(
     def one(steps: Any, turns: Turn, key: Array) -> Array:
         def hop(state: Any, turn: Turn) -> tuple[Any, None]:
             setting = door(turn._replace(key=jax.random.fold_in(key, turn.hop)))
-            return kernel.step(setting, steps, state, turn)[0], None
+            return method.step(setting, steps, state, turn)[0], None
 
-        return kernel.answer(jax.lax.scan(hop, kernel.init(door(None), steps, origin), turns)[0])
+        return method.answer(jax.lax.scan(hop, method.init(door(None), steps, origin), turns)[0])
 
     return jax.vmap(jax.vmap(one, (None, None, 0)), (0, 0, None))(steps, turns, keys)

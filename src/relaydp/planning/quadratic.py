@@ -9,36 +9,24 @@ curvatures in [mu, L] (here); with noise, the one with the least predicted exces
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm.base import Door, Setting, Turn
+from relaydp.algorithm import Algorithm, Door, Setting, Turn
+from relaydp.algorithm.menu import CONDITION
 from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of, rounds, route
 from relaydp.problem import Facts
 
-CONDITION = 1e-3  # curvature below this share of L is left out: no budget of activations would reach it
 HOPS = 40_000  # hops simulated at most: about a second
 DEFAULT_ACTIVATIONS = 300  # without a budget and without activations=: the paper's table
 FLOOR = 1e-13  # errors below this are rounding
 EARLY = 1e-2  # weight of the first quarter beside the later half: a tie-break
 LARGE = 512  # agents past which no simulation is tried
-
-
-class Kernel(NamedTuple):
-    """The part of an algorithm that the lab runs."""
-
-    kind: Literal["relay", "rounds"]
-    init: Callable[..., Any]
-    step: Callable[..., tuple[Any, Any]]
-    answer: Callable[[Any], Array]
-    needs: tuple[str, ...] = ()
-    steady: bool = True  # whether every activation is alike; not where steps change along the run
 
 
 class Columns(NamedTuple):
@@ -66,7 +54,7 @@ class Frozen:
 
 
 def make_turns(
-    kernel: Kernel,
+    method: Algorithm,
     candidates: Frozen,
     graph: Graph,
     walk: str,
@@ -77,7 +65,7 @@ def make_turns(
     hops: int = 0,
 ) -> Turn:
     """A walk of the law asked for, or rounds, cut into `stretches` of equal length; rests at the end fill it up."""
-    if kernel.kind == "rounds":
+    if method.kind == "rounds":
         # agents that skip rounds do so in the lab too; the probability is asked for, not tuned, so all rows share it
         asked = getattr(candidates.value, "probability", None)
         probability = 1.0 if asked is None else asked[0]
@@ -137,7 +125,7 @@ def make_door(agents: int, network: Network, columns: Columns) -> Door:
 
 @partial(jax.jit, static_argnums=0)
 def _simulate(
-    kernel: Kernel, network: Network, candidates: Any, columns: Columns, turns: Turn
+    method: Algorithm, network: Network, candidates: Any, columns: Columns, turns: Turn
 ) -> Float[Array, "candidates stretches columns"]:
     """The model after every stretch, for every candidate."""
     agents, width = columns.curvature.shape
@@ -145,13 +133,13 @@ def _simulate(
 
     def one(steps: Any) -> Array:
         def hop(state: Any, turn: Turn) -> tuple[Any, None]:
-            return kernel.step(door(turn), steps, state, turn)[0], None
+            return method.step(door(turn), steps, state, turn)[0], None
 
         def stretch(state: Any, turns: Turn) -> tuple[Any, Array]:
             state, _ = jax.lax.scan(hop, state, turns)
-            return state, kernel.answer(state)
+            return state, method.answer(state)
 
-        return jax.lax.scan(stretch, kernel.init(door(None), steps, jnp.zeros(width)), turns)[1]
+        return jax.lax.scan(stretch, method.init(door(None), steps, jnp.zeros(width)), turns)[1]
 
     return jax.vmap(one)(candidates)
 
@@ -186,28 +174,28 @@ def condition_of(facts: Facts) -> float:
     return max(facts.modulus / L, CONDITION) if L > 0 else 1.0
 
 
-def find_steps(kernel: Kernel, candidates: Any, facts: Facts, graph: Graph, walk: str, activations: int) -> int:
+def find_steps(method: Algorithm, candidates: Any, facts: Facts, graph: Graph, walk: str, activations: int) -> int:
     """Which of `candidates` (steps stacked along a first axis) leaves the least worst-case error."""
     L = float(facts.smoothness.max())
-    return _least_error(kernel, Frozen(candidates), graph, walk, activations, L, round(condition_of(facts), 12))
+    return _least_error(method, Frozen(candidates), graph, walk, activations, L, round(condition_of(facts), 12))
 
 
 @lru_cache(maxsize=64)
 def _least_error(
-    kernel: Kernel, candidates: Frozen, graph: Graph, walk: str, activations: int, L: float, condition: float
+    method: Algorithm, candidates: Frozen, graph: Graph, walk: str, activations: int, L: float, condition: float
 ) -> int:
     curvature, target = _profiles(graph.agents, condition)
     optimum = (curvature * target).sum(axis=0) / curvature.sum(axis=0)
     span = np.sqrt(np.mean((target - optimum) ** 2, axis=0))
-    columns, network = Columns(L * curvature, target), network_of(graph, kernel.needs)
-    per_round = graph.agents if kernel.kind == "relay" else 1
+    columns, network = Columns(L * curvature, target), network_of(graph, method.needs)
+    per_round = graph.agents if method.kind == "relay" else 1
     horizon = max(2, min(activations, HOPS // per_round))
     # two walks of a random law, the worse one counts
-    seeds = (0, 1) if kernel.kind == "relay" and walk in RANDOM_WALKS else (0,)
+    seeds = (0, 1) if method.kind == "relay" and walk in RANDOM_WALKS else (0,)
     scores = []
     for seed in seeds:
-        turns = make_turns(kernel, candidates, graph, walk, horizon, "plf", seed, horizon)
-        error = np.abs(np.asarray(_simulate(kernel, network, candidates.value, columns, turns)) - optimum) / span
+        turns = make_turns(method, candidates, graph, walk, horizon, "plf", seed, horizon)
+        error = np.abs(np.asarray(_simulate(method, network, candidates.value, columns, turns)) - optimum) / span
         # the worst from each mark on: a candidate that dips and grows again must not win
         marks = (horizon - max(1, horizon // 20), horizon // 2, horizon // 4, horizon // 8)
         checks = [np.nan_to_num(error[:, at:].max(axis=1), nan=np.inf).max(axis=1) for at in marks]

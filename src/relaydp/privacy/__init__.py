@@ -14,7 +14,7 @@ from relaydp.privacy.accountant import (
     rho_for,
 )
 from relaydp.privacy.budget import MARGIN, PRICED, SOUND, Budget
-from relaydp.privacy.compose import (
+from relaydp.privacy.composition import (
     epsilon_group,
     epsilon_pld,
     epsilon_rdp,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from relaydp.errors import PrivacyError
 from relaydp.privacy.accountant import check_delta
-from relaydp.privacy.compose import epsilon_pld, epsilon_rdp
+from relaydp.privacy.composition import epsilon_pld, epsilon_rdp
 from relaydp.privacy.ledger import (
     PURE,
     TOLERANCE,

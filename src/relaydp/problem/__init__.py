@@ -1,11 +1,11 @@
 """Problems: losses, records split over agents, public bounds, and the minimiser they are measured against."""
 
 from relaydp.problem import partition
+from relaydp.problem.agent_records import Silos
 from relaydp.problem.bounds import Facts
 from relaydp.problem.build import build_again, custom, huber, least_squares, logistic, public_facts, softmax
 from relaydp.problem.problem import Problem
 from relaydp.problem.reference import Reference, minimise
-from relaydp.problem.silos import Silos
 
 __all__ = [
     "Facts",

@@ -26,8 +26,8 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int
 
 from relaydp.privacy.mechanism import clip_factor, scaled
-from relaydp.problem import fused
-from relaydp.problem.digits import Bytes, make_bytes, product
+from relaydp.problem.kernels import dispatch
+from relaydp.problem.kernels.int8_products import Bytes, make_bytes, product
 from relaydp.problem.loss import CustomLoss, LinearLoss, Loss
 
 
@@ -207,7 +207,7 @@ class Silos:
 
     def mean_values(self, xs: Float[Array, "points dim"]) -> Float[Array, " points"]:
         """`mean_value` at each row of xs: points share their passes over the records."""
-        return fused.values(self, xs) if self.by_passes else jax.vmap(self.mean_value)(xs)
+        return dispatch.values(self, xs) if self.by_passes else jax.vmap(self.mean_value)(xs)
 
     def mean_gradient(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """The gradient of `mean_value`, unclipped."""
@@ -227,13 +227,13 @@ class Silos:
 
 @custom_vmap
 def _fused_gradient(silos: Silos, i: Array, x: Array, clip: Array | None) -> Array:
-    return fused.gradient(silos, i, x, clip)
+    return dispatch.gradient(silos, i, x, clip)
 
 
 @custom_vmap
 def _fused_gradients(silos: Silos, xs: Array, clip: Array | None) -> Array:
     agents = jnp.arange(silos.size.shape[0], dtype=jnp.int32)
-    return jax.lax.map(lambda asked: fused.gradient(silos, asked[0], asked[1], clip), (agents, xs))
+    return jax.lax.map(lambda asked: dispatch.gradient(silos, asked[0], asked[1], clip), (agents, xs))
 
 
 @custom_vmap
@@ -246,17 +246,17 @@ def _shared_gradient(silos: Silos, i: Array, x: Array, clip: Array | None) -> Ar
 
 @_fused_gradient.def_vmap
 def _at_many(size: int, batched: tuple, silos: Silos, i: Array, x: Array, clip: Array | None) -> tuple[Array, bool]:
-    if _only(batched, 2) and size >= fused.FEW and fused.serves(silos, size):
-        return fused.gradient(silos, i, x, clip), True
+    if _only(batched, 2) and size >= dispatch.FEW and dispatch.serves(silos, size):
+        return dispatch.gradient(silos, i, x, clip), True
     return _batch(Silos.plain_gradient, size, batched, (silos, i, x, clip))
 
 
 @_fused_gradients.def_vmap
 def _all_at_many(size: int, batched: tuple, silos: Silos, xs: Array, clip: Array | None) -> tuple[Array, bool]:
-    if _only(batched, 1) and size >= fused.FEW and fused.serves(silos, size):
+    if _only(batched, 1) and size >= dispatch.FEW and dispatch.serves(silos, size):
         each = jnp.swapaxes(xs, 0, 1)
         agents = jnp.arange(silos.size.shape[0], dtype=jnp.int32)
-        found = jax.lax.map(lambda asked: fused.gradient(silos, asked[0], asked[1], clip), (agents, each))
+        found = jax.lax.map(lambda asked: dispatch.gradient(silos, asked[0], asked[1], clip), (agents, each))
         return jnp.swapaxes(found, 0, 1), True
     return _batch(Silos.plain_gradients, size, batched, (silos, xs, clip))
 

@@ -119,7 +119,24 @@ def _check_sizes(sizes: np.ndarray, names: tuple[str, ...]) -> None:
 
 
 def even(agents: int) -> Splitter:
-    """Rows in order, as equal as can be: the first agents hold one more where it does not divide."""
+    """Split the rows in order, as equally as can be: the first agents hold one more where it does not divide.
+
+    Args:
+        agents: The number of agents, 1 or more.
+
+    Returns:
+        A split to pass as `agents=` of a problem: a function from `Records` to `Split(order, sizes, names)`. Private runs
+        accept it.
+
+    Raises:
+        InputError: If `agents` is less than 1, or, when records are split, larger than their number.
+
+    >>> import numpy as np
+    >>> import relaydp as rd
+    >>> data = rd.Records(np.eye(10), np.arange(10))
+    >>> rd.partition.even(3)(data).sizes.tolist()
+    [4, 3, 3]
+    """
     if agents < 1:
         raise InputError(f"agents={agents}; needed at least 1.")
 
@@ -136,7 +153,25 @@ def even(agents: int) -> Splitter:
 
 
 def by_sizes(sizes: Sequence[int]) -> Splitter:
-    """Rows in order: the first sizes[0] to agent 0, the next sizes[1] to agent 1, and so on."""
+    """Split the rows in order: the first sizes[0] to agent 0, the next sizes[1] to agent 1, and so on.
+
+    Args:
+        sizes: The number of records of each agent, 1 or more each. They add up to the number of records.
+
+    Returns:
+        A split to pass as `agents=` of a problem: a function from `Records` to `Split(order, sizes, names)`. Private runs
+        accept it.
+
+    Raises:
+        InputError: If `sizes` is not a list of whole numbers, or, when records are split, an agent would hold none or the
+            sizes do not add up to the number of records.
+
+    >>> import numpy as np
+    >>> import relaydp as rd
+    >>> data = rd.Records(np.eye(10), np.arange(10))
+    >>> rd.partition.by_sizes([6, 4])(data).sizes.tolist()
+    [6, 4]
+    """
     given = np.array(sizes)  # a copy: the caller's may change before records are split
     if given.ndim != 1 or given.dtype.kind not in "iu" or (given < 0).any():
         raise InputError(f"agents={sizes!r}; needed a list of whole numbers of records, one an agent.")
@@ -154,7 +189,25 @@ def by_sizes(sizes: Sequence[int]) -> Splitter:
 
 
 def by_column(name: str) -> Splitter:
-    """One agent for each value of a group column, in sorted order. The column is public."""
+    """Split by a group column: one agent for each of its values, in sorted order. The column is public.
+
+    Args:
+        name: The name of a column in `Records.groups`.
+
+    Returns:
+        A split to pass as `agents=` of a problem: a function from `Records` to `Split(order, sizes, names)`, with the
+        column's values for names. Private runs accept it.
+
+    Raises:
+        InputError: When records are split that do not have this group column.
+
+    >>> import numpy as np
+    >>> import relaydp as rd
+    >>> data = rd.Records(np.eye(4), [0, 1, 0, 1], groups={"hospital": ["north", "south", "north", "south"]})
+    >>> split = rd.partition.by_column("hospital")(data)
+    >>> split.names, split.order.tolist(), split.sizes.tolist()
+    (('north', 'south'), [0, 2, 1, 3], [2, 2])
+    """
 
     def split(data: Records) -> Split:
         if not data.groups:
@@ -171,10 +224,28 @@ def by_column(name: str) -> Splitter:
 
 
 def dirichlet(agents: int, concentration: float, seed: int = 0) -> Splitter:
-    """Label skew: each class is dealt to the agents in shares drawn from Dirichlet(concentration).
+    """Split with label skew: each class is dealt to the agents in shares drawn from Dirichlet(concentration).
 
-    Small concentrations give agents that see almost one class only; large ones an even mix. It simulates who holds
-    what, so it may look at the labels, and private runs refuse it; a real consortium does not split, it already is.
+    Small concentrations give agents that see almost one class only; large ones an even mix. It simulates who holds what, so
+    it may look at the labels, and private runs refuse it; in a real consortium the records are already split.
+
+    Args:
+        agents: The number of agents, 1 or more.
+        concentration: The Dirichlet parameter, greater than 0 (0.1: strong skew, 100: almost none).
+        seed: Whole number of 0 or more that decides the draw. Default 0.
+
+    Returns:
+        A split to pass as `agents=` of a problem: a function from `Records` to `Split(order, sizes, names)`.
+
+    Raises:
+        InputError: If `agents` is less than 1 or `concentration` is not greater than 0, or, when records are split, an
+            agent would hold none.
+
+    >>> import numpy as np
+    >>> import relaydp as rd
+    >>> data = rd.Records(np.zeros((60, 1)), np.arange(60) % 2)
+    >>> rd.partition.dirichlet(3, concentration=0.5, seed=0)(data).sizes.tolist()
+    [38, 6, 16]
     """
     if agents < 1:
         raise InputError(f"agents={agents}; needed at least 1.")
@@ -198,7 +269,24 @@ def dirichlet(agents: int, concentration: float, seed: int = 0) -> Splitter:
 
 
 def splitter(agents: int | str | Sequence[int] | Splitter) -> Splitter:
-    """What `agents=` means: a count, a list of sizes, a group column's name, or one of the functions above."""
+    """Turn what `agents=` of a problem may be into a split.
+
+    Args:
+        agents: A count (`even`), a list of sizes (`by_sizes`), a group column's name (`by_column`), or a split, which is
+            returned as it is.
+
+    Returns:
+        A function from `Records` to `Split(order, sizes, names)`.
+
+    Raises:
+        InputError: If `agents` is none of these, or a count or list that cannot be used.
+
+    >>> import numpy as np
+    >>> import relaydp as rd
+    >>> data = rd.Records(np.eye(4), [0, 1, 0, 1])
+    >>> rd.partition.splitter([1, 3])(data).sizes.tolist()
+    [1, 3]
+    """
     if callable(agents):
         return agents
     if isinstance(agents, str):

@@ -22,11 +22,11 @@ from scipy.linalg import eigh
 from relaydp.arrays import placed
 from relaydp.data import Records
 from relaydp.errors import InputError, PrivacyError
-from relaydp.problem import digits, fused
+from relaydp.problem.agent_records import Gram, Silos, scores
 from relaydp.problem.bounds import Facts, Scaling, scale_records
+from relaydp.problem.kernels import dispatch, int8_products
 from relaydp.problem.loss import LEAST_SQUARES, CustomLoss, Loss
 from relaydp.problem.partition import Split
-from relaydp.problem.silos import Gram, Silos, scores
 from relaydp.prox import Regulariser
 
 LITTLE = 10**6  # numbers in all records: to read them once more takes less time than anything compiled for it
@@ -79,7 +79,7 @@ def _objectives(terms: Terms, silos: Silos, xs: Float[Array, "points dim"]) -> F
     return jax.lax.map(lambda x: terms.objectives(x[None], silos)[0], xs, batch_size=POINTS_A_PASS)
 
 
-_shares_right = jax.jit(fused.shares_right)
+_shares_right = jax.jit(dispatch.shares_right)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +179,7 @@ class Problem:
     def _suits_an_accelerator(self) -> bool:
         """Whether compact records are all on one scale, as pixels are, and may be kept both ways round."""
         silos, scale = self.silos, self._scaled.scale
-        suits = silos.loss.name in fused.SLOPES and silos.X.dtype.itemsize < 8
+        suits = silos.loss.name in dispatch.SLOPES and silos.X.dtype.itemsize < 8
         fits = self.agents * silos.rows <= 2 * silos.X.shape[0] and silos.X.size * 8 <= DENSE_BYTES
         return suits and fits and bool((scale == scale[0]).all())
 
@@ -194,7 +194,7 @@ class Problem:
     def _byte_silos(self) -> Silos | None:
         """For a batch along one route on a GPU: byte records for its integer units. None where that does not pay."""
         silos = self.silos
-        short = max(silos.X.shape[1], silos.rows) <= digits.LONGEST
+        short = max(silos.X.shape[1], silos.rows) <= int8_products.LONGEST
         if jax.default_backend() != "gpu" or silos.X.dtype != np.uint8 or not (short and self._suits_an_accelerator):
             return None
         return jax.jit(Silos.with_bytes)(silos)
@@ -217,12 +217,12 @@ class Problem:
         """
         sizes = self.split.sizes if sizes is None else sizes
         numbers = int(sizes.sum()) * self.data.features
-        at_many = batched and self.kernels and fused.pays_at_many(shared, numbers, self.data.features)
-        if at_many and fused.serves(self.silos, shared):
+        at_many = batched and self.kernels and dispatch.pays_at_many(shared, numbers, self.data.features)
+        if at_many and dispatch.serves(self.silos, shared):
             silos = replace(self.silos, by_passes=True)
         elif batched:
-            silos = (self._byte_silos if shared >= digits.RUNS and not rounds else None) or self.working_silos
-        elif self.kernels and (not rounds or fused.pays(numbers)) and fused.serves(self.silos):
+            silos = (self._byte_silos if shared >= int8_products.RUNS and not rounds else None) or self.working_silos
+        elif self.kernels and (not rounds or dispatch.pays(numbers)) and dispatch.serves(self.silos):
             silos = replace(self.silos, by_passes=True)
         else:
             silos = (None if rounds else self._turned_silos) or self.working_silos
@@ -374,7 +374,7 @@ class Problem:
         count = len(xs)
         if self.data.X.size <= LITTLE:  # filled up: a program for every number of points would take longer
             xs = np.concatenate([xs, np.zeros((-count % (POINTS_A_PASS // 2), self.dim))])
-        passes = self.kernels and fused.measures(self.silos, len(xs), self.data.X.size)
+        passes = self.kernels and dispatch.measures(self.silos, len(xs), self.data.X.size)
         silos = replace(self.silos, by_passes=True) if passes else self.working_silos
         return np.asarray(_objectives(self.terms, silos, placed(xs, np.float64)))[:count]
 
@@ -429,8 +429,8 @@ class Problem:
         """Share of held-out labels predicted right, for each row of xs (points, dim)."""
         assert not isinstance(self.loss, CustomLoss)
         numbers = self.held_out.X.size
-        pays = self.kernels and fused.pays_at_many(len(xs), numbers, self.dim)
-        if pays and fused.measures(self._held_out_silos, len(xs), numbers):
+        pays = self.kernels and dispatch.pays_at_many(len(xs), numbers, self.dim)
+        if pays and dispatch.measures(self._held_out_silos, len(xs), numbers):
             filled = np.concatenate([xs, np.zeros((-len(xs) % 16, self.dim))])  # so that few sizes compile
             return np.asarray(_shares_right(self._held_out_silos, filled))[: len(xs)]
         A, y = self._held_out

@@ -19,8 +19,8 @@ from jaxtyping import Array
 
 from relaydp.arrays import placed
 from relaydp.errors import RelayError
+from relaydp.problem.agent_records import Silos
 from relaydp.problem.problem import Problem, Terms
-from relaydp.problem.silos import Silos
 
 TOLERANCE = 1e-12
 BLOCK = 50  # accelerated steps between looks at the residual

@@ -18,7 +18,7 @@ import networkx as nx
 import numpy as np
 
 from relaydp.algorithm import ALGORITHMS
-from relaydp.report.series import agent_limits
+from relaydp.report.charts import agent_limits
 from relaydp.report.sources import Run
 
 MOST_AGENTS = 200  # a graph of more is a cloud; and an agent's number fits in a byte

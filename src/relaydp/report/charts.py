@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relaydp.auditing.campaign import SavedAttack
-from relaydp.engine.saved import SavedComparison
+from relaydp.auditing.campaigns import SavedAttack
+from relaydp.engine.saved_comparison import SavedComparison
 from relaydp.report.sources import Run
 from relaydp.result import Trace
 

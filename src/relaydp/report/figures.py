@@ -75,7 +75,7 @@ def draw_comparison(path: Path, comparison: Any, title: str) -> None:
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    from relaydp.engine.compare import gap
+    from relaydp.engine.comparison import gap
     from relaydp.engine.spending import epsilon_spent
 
     figure = Figure(figsize=(13, 10), layout="constrained", dpi=120)

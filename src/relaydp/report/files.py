@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from relaydp._atomic import new_folder
 from relaydp.errors import InputError
-from relaydp.folders import new_folder
-from relaydp.report import markup, series
+from relaydp.report import charts, markup
+from relaydp.report.baton_path import Travels, travels
 from relaydp.report.curves import Line, Panel, draw_panels
 from relaydp.report.figures import INK, OPEN, RELAY, _save
 from relaydp.report.gallery import draw_attack
 from relaydp.report.sources import Sources
-from relaydp.report.travels import Travels, travels
 
 MARK = "relaydp-files.csv"  # lists what is in the folder, and tells that it is one of ours
 
@@ -47,7 +47,7 @@ def _write(work: Path, sources: Sources, tell: Callable[[str], None]) -> dict[st
     """Name of each file -> what it shows."""
     said: dict[str, str] = {}
 
-    def chart(stem: str, found: series.Chart | None) -> None:
+    def chart(stem: str, found: charts.Chart | None) -> None:
         if found is None:
             return
         tell(f"drawing {stem}")
@@ -61,12 +61,12 @@ def _write(work: Path, sources: Sources, tell: Callable[[str], None]) -> dict[st
         said[f"{stem}.csv"] = found.caption
 
     if sources.runs:
-        chart("convergence", series.convergence(sources.runs))
-        chart("accuracy-epsilon", series.accuracy_by_epsilon(sources.runs))
+        chart("convergence", charts.convergence(sources.runs))
+        chart("accuracy-epsilon", charts.accuracy_by_epsilon(sources.runs))
     for k, run in enumerate(sources.runs):
         end = _ending(k, len(sources.runs))
-        chart(f"spending{end}", series.spending(run))
-        limits = None if run.spending is None else series.agent_limits(run)
+        chart(f"spending{end}", charts.spending(run))
+        limits = None if run.spending is None else charts.agent_limits(run)
         if run.certificate["agents"]:
             table(f"agents{end}", markup.spending_table(run.certificate, limits))
         if isinstance(path := travels(run), Travels):
@@ -79,11 +79,11 @@ def _write(work: Path, sources: Sources, tell: Callable[[str], None]) -> dict[st
     for k, (label, compared) in enumerate(sources.comparisons):
         end = _ending(k, len(sources.comparisons))
         table(f"comparison{end}", markup.comparison_table(compared.rows))
-        chart(f"comparison-curves{end}", series.comparison_curves(label, compared))
+        chart(f"comparison-curves{end}", charts.comparison_curves(label, compared))
     for k, (label, attack) in enumerate(sources.attacks):
         end = _ending(k, len(sources.attacks))
         table(f"attack{end}", markup.attack_table(attack))
-        chart(f"attack-search{end}", series.search_curves(label, attack))
+        chart(f"attack-search{end}", charts.search_curves(label, attack))
         if attack.images:
             for ending in (".png", ".svg"):
                 draw_attack(work / f"attack-records{end}{ending}", attack.images)
@@ -95,7 +95,7 @@ def _ending(k: int, of: int) -> str:
     return "" if of == 1 else f"-{k + 1}"
 
 
-def draw_chart(stem: Path, chart: series.Chart) -> None:
+def draw_chart(stem: Path, chart: charts.Chart) -> None:
     """STEM.png and STEM.svg: one panel for each pair of axes that the page lets one choose."""
     rows = []
     for y in chart.y:
@@ -112,19 +112,19 @@ def draw_chart(stem: Path, chart: series.Chart) -> None:
     draw_panels(stem, rows)
 
 
-def _line(label: str, at: series.Values, values: series.Values) -> Line:
+def _line(label: str, at: charts.Values, values: charts.Values) -> Line:
     known = [(x, y) for x, y in zip(at, values, strict=True) if x is not None]
     places, heights = [x for x, _ in known], [y for _, y in known]
     return Line(label, places, heights, heights, heights)
 
 
-def chart_rows(chart: series.Chart) -> tuple[list[str], list[list[Any]]]:
+def chart_rows(chart: charts.Chart) -> tuple[list[str], list[list[Any]]]:
     """Every series, one point a row, all columns that any of them has."""
     names = [axis.key for axis in (*chart.x, *chart.y)]
     rows = []
     for one in chart.series:
         length = max(len(values) for values in one.columns.values())
-        empty: series.Values = [None] * length
+        empty: charts.Values = [None] * length
         columns = [one.columns.get(name, empty) for name in names]
         rows += [[one.label, *point] for point in zip(*columns, strict=True)]
     for rule in chart.rules:

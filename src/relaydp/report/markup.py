@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relaydp.auditing.campaign import SavedAttack
+from relaydp.auditing.campaigns import SavedAttack
 from relaydp.privacy import SOUND
-from relaydp.report.series import Chart
-from relaydp.report.story import Tile
+from relaydp.report.charts import Chart
+from relaydp.report.summary import Tile
 
 
 class Column(NamedTuple):

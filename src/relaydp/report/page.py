@@ -20,13 +20,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from relaydp import __version__
+from relaydp._version import __version__
 from relaydp.algorithm import ALGORITHMS
 from relaydp.errors import InputError
 from relaydp.privacy import SOUND
-from relaydp.report import markup, series, story
+from relaydp.report import charts, markup, summary
+from relaydp.report.baton_path import Travels, travels
 from relaydp.report.sources import Run, Sources
-from relaydp.report.travels import Travels, travels
 
 GENERATOR = f"relaydp {__version__}"
 MARK = '<meta name="generator" content="relaydp '  # by which we know a page of ours
@@ -42,7 +42,7 @@ class Parts:
     travels: dict[str, Any] = field(default_factory=dict)
     certificates: dict[str, Any] = field(default_factory=dict)
 
-    def chart(self, place: str, chart: series.Chart) -> str:
+    def chart(self, place: str, chart: charts.Chart) -> str:
         self.charts[place] = chart.to_json()
         return markup.chart_html(place, chart)
 
@@ -132,15 +132,15 @@ def _runs(parts: Parts, runs: list[Run]) -> None:
     told = []
     for run in runs:
         name = f"<h3>{escape(run.label)}</h3>" if several else ""
-        told.append(f'<article>{name}{_no_promise(run)}<p class="lead">{escape(story.tell_run(run))}</p>')
-        told.append(markup.tiles_html(story.tiles(run)) + "</article>")
+        told.append(f'<article>{name}{_no_promise(run)}<p class="lead">{escape(summary.tell_run(run))}</p>')
+        told.append(markup.tiles_html(summary.tiles(run)) + "</article>")
     told.append(markup.notes_html(_covers(runs)))
     parts.sections.append(("run", "What was run", "".join(told)))
-    if (chart := series.convergence(runs)) is not None:
+    if (chart := charts.convergence(runs)) is not None:
         parts.sections.append(("convergence", chart.title, parts.chart("chart-convergence", chart)))
-    if (chart := series.accuracy_by_epsilon(runs)) is not None:
+    if (chart := charts.accuracy_by_epsilon(runs)) is not None:
         parts.sections.append(("bought", chart.title, parts.chart("chart-bought", chart)))
-    spent = [(run.label, k, chart) for k, run in enumerate(runs) if (chart := series.spending(run)) is not None]
+    spent = [(run.label, k, chart) for k, run in enumerate(runs) if (chart := charts.spending(run)) is not None]
     if spent:
         items = [(label, parts.chart(f"chart-spending-{k}", chart)) for label, k, chart in spent]
         parts.sections.append(("spending", "Budget spent by each agent", _each(items)))
@@ -151,7 +151,7 @@ def _runs(parts: Parts, runs: list[Run]) -> None:
     for k, run in enumerate(runs):
         place = f"certificate-{k}"
         parts.certificates[place] = {"name": f"{run.label}-certificate.json", "content": run.certificate}
-        limits = None if run.spending is None else series.agent_limits(run)
+        limits = None if run.spending is None else charts.agent_limits(run)
         head = "h4" if several else "h3"
         certificates.append((run.label, markup.certificate_html(place, run.certificate, limits, head)))
     parts.sections.append(("certificate", "Certificate", _each(certificates)))
@@ -207,11 +207,11 @@ def _still(found: Travels) -> str:
 def _comparisons(parts: Parts, sources: Sources) -> None:
     items, several = [], len(sources.comparisons) > 1
     for k, (label, found) in enumerate(sources.comparisons):
-        html = f'<p class="lead">{escape(story.tell_comparison(found))}</p>'
+        html = f'<p class="lead">{escape(summary.tell_comparison(found))}</p>'
         html += markup.table_html(markup.comparison_table(found.rows))
         html += f'<p class="tools" data-table-tools="{escape(label, quote=True)}"></p>'
         html += markup.reasons_html(found.rows, "h4" if several else "h3")
-        if (chart := series.comparison_curves(label, found)) is not None:
+        if (chart := charts.comparison_curves(label, found)) is not None:
             head = "h4" if several else "h3"
             html += f"<{head}>{escape(chart.title)}</{head}>" + parts.chart(f"chart-comparison-{k}", chart)
         items.append((label, html))
@@ -221,7 +221,7 @@ def _comparisons(parts: Parts, sources: Sources) -> None:
 def _attacks(parts: Parts, sources: Sources) -> None:
     items, several = [], len(sources.attacks) > 1
     for k, (label, attack) in enumerate(sources.attacks):
-        html = f'<p class="lead">{escape(story.tell_attack(attack))}</p>'
+        html = f'<p class="lead">{escape(summary.tell_attack(attack))}</p>'
         if attack.images:
             html += '<p class="warning" role="note"><b>These are training records</b>, or what an attack made out of '
             html += "them. No epsilon covers showing them.</p>"
@@ -232,7 +232,7 @@ def _attacks(parts: Parts, sources: Sources) -> None:
         if any(row["mechanism"] == "published" for row in attack.summary["rows"]):
             notes.append("The epsilon in a published run's name is what was asked of it. It keeps none.")
         html += markup.notes_html(notes)
-        if (chart := series.search_curves(label, attack)) is not None:
+        if (chart := charts.search_curves(label, attack)) is not None:
             head = "h4" if several else "h3"
             html += f"<{head}>{escape(chart.title)}</{head}>" + parts.chart(f"chart-search-{k}", chart)
         items.append((label, html))
@@ -252,7 +252,7 @@ def _again(parts: Parts, sources: Sources) -> None:
         about = {**found.about, "seeds": ", ".join(map(str, found.about["seeds"]))}
         facts = [(name, str(value)) for name, value in about.items() if value is not None]
         if (budget := found.budget) is not None:
-            facts.append(("budget", f"epsilon {budget.epsilon:g}, delta {story.small(budget.delta)}"))
+            facts.append(("budget", f"epsilon {budget.epsilon:g}, delta {summary.small(budget.delta)}"))
         items.append((label, markup.facts_html([*facts, ("versions", markup.versions_text(found.versions))])))
     for label, attack in sources.attacks:
         facts = [(name, str(attack.summary[name])) for name in ("data", "loss", "agents", "shape")]
@@ -275,7 +275,7 @@ def _settings(run: Run) -> list[tuple[str, str]]:
         ("mechanism", f"{result.mechanism or 'none'}{f' ({result.variant})' if result.variant else ''}"),
         (
             "budget",
-            "none" if budget is None else f"epsilon {budget['epsilon']:g}, delta {story.small(budget['delta'])}",
+            "none" if budget is None else f"epsilon {budget['epsilon']:g}, delta {summary.small(budget['delta'])}",
         ),
         ("activations", f"{result.activations:,}{'' if asked['activations'] else ', chosen from public facts'}"),
         ("steps", asked["steps"] if isinstance(asked["steps"], str) else json.dumps(asked["steps"])[:200]),

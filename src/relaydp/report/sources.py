@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from relaydp.auditing.campaign import SavedAttack, load_attack
-from relaydp.engine.saved import SavedComparison, load_comparison
+from relaydp._atomic import PUBLISH, find_saved
+from relaydp.auditing.campaigns import SavedAttack, load_attack
+from relaydp.engine.saved_comparison import SavedComparison, load_comparison
 from relaydp.engine.spending import Spending as Spending
 from relaydp.engine.spending import agents_spending, epsilon_spent
 from relaydp.errors import InputError, PrivacyError
-from relaydp.folders import PUBLISH, find_saved
 from relaydp.result import Result, Trace, load_result
 
 # The file that tells what a folder is, and which command writes such a one.

@@ -6,8 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 from relaydp.algorithm import ALGORITHMS
-from relaydp.auditing.campaign import RECOVERED, SavedAttack
-from relaydp.engine.saved import SavedComparison
+from relaydp.auditing.campaigns import RECOVERED, SavedAttack
+from relaydp.engine.saved_comparison import SavedComparison
 from relaydp.privacy import SOUND
 from relaydp.report.sources import Run
 

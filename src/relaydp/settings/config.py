@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from relaydp._toml import line_of
 from relaydp.errors import InputError, PrivacyError, choose, short
-from relaydp.lines import line_of
 from relaydp.settings.values import (
     MECHANISMS,
     REGULARISERS,

@@ -9,8 +9,8 @@ import pytest
 from test_fused import FEATURES, LOSSES, SIZES, assert_same, by_hand, draw_problem, draw_x, far_points
 
 import relaydp as rd
-from relaydp.problem import digits
-from relaydp.problem.silos import Silos
+from relaydp.problem.agent_records import Silos
+from relaydp.problem.kernels import int8_products
 
 
 @pytest.fixture
@@ -22,12 +22,12 @@ def accelerator(monkeypatch):
     jax.clear_caches()
 
 
-def here_and_there(monkeypatch, run, runs=digits.RUNS):
+def here_and_there(monkeypatch, run, runs=int8_products.RUNS):
     """What `run` gives on this processor, and what relaydp makes of it for an accelerator."""
     here = run()
     with monkeypatch.context() as patch:
         patch.setattr(jax, "default_backend", lambda: "gpu")
-        patch.setattr(digits, "RUNS", runs)
+        patch.setattr(int8_products, "RUNS", runs)
         jax.clear_caches()
         there = run()
     jax.clear_caches()
@@ -53,7 +53,7 @@ def test_sums_along_rows_give_the_gradient(accelerator, loss, stored, intercept,
 @pytest.mark.parametrize("loss", LOSSES)
 def test_bytes_give_a_batch_its_gradients(accelerator, loss, intercept, clip):
     problem = draw_problem(loss, "bytes", intercept, SIZES, FEATURES)
-    silos = problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS)
+    silos = problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS)
     assert silos.bytes is not None and silos.bytes.by_record.dtype == jnp.int8
     xs = jnp.stack([draw_x(problem) * size for size in (1.0, 0.0, 1e-9, 30.0)])
     batch = jax.jit(jax.vmap(Silos.gradient, in_axes=(None, None, 0, None)))
@@ -72,7 +72,7 @@ def test_bytes_give_a_batch_its_gradients(accelerator, loss, intercept, clip):
 def test_no_record_moves_more_than_the_clip_wherever_the_point_is(accelerator, loss, intercept):
     problem = draw_problem(loss, "bytes", intercept, SIZES, FEATURES)
     alone = problem.silos_for(5, clipped=True)
-    batched = problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS)
+    batched = problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS)
     assert alone.turned is not None and batched.bytes is not None
     xs = jnp.stack(far_points(problem))
     rows = [jax.jit(Silos.gradient)(alone, 0, x, 0.3) for x in xs]
@@ -84,7 +84,7 @@ def test_a_batch_along_many_routes_takes_products(accelerator):
     """Asked all the same, bytes answer runs at different agents, and one run alone, by products of features."""
     problem = draw_problem("logistic", "bytes", True, SIZES, FEATURES)
     assert problem.silos_for(5, clipped=True, batched=True).bytes is None
-    silos, x = problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS), draw_x(problem)
+    silos, x = problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS), draw_x(problem)
     agents = jnp.arange(len(SIZES))
     rows = jax.jit(jax.vmap(Silos.gradient, in_axes=(None, 0, None, None)))(silos, agents, x, 0.3)
     for agent, row in enumerate(rows):
@@ -95,7 +95,7 @@ def test_a_batch_along_many_routes_takes_products(accelerator):
 @pytest.mark.parametrize("stored", ["single", "double", "dense"])
 def test_records_that_are_no_plain_bytes_have_no_digits(accelerator, stored):
     problem = draw_problem("logistic", stored, False, SIZES, FEATURES)
-    assert problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS) is problem.working_silos
+    assert problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS) is problem.working_silos
 
 
 @pytest.mark.parametrize("stored", ["double", "dense"])
@@ -114,7 +114,7 @@ def test_features_on_scales_of_their_own_take_matrix_products(accelerator):
     problem = rd.huber(rd.Records(X, np.arange(len(X)) * 0.1), SIZES, threshold=0.8, ranges=(np.zeros(FEATURES), high))
     silos = problem.silos_for(5, clipped=True)
     assert silos.turned is None
-    assert problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS).bytes is None
+    assert problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS).bytes is None
     assert_same(silos.gradient(jnp.asarray(0), draw_x(problem), 0.3), by_hand(problem, 0, draw_x(problem), 0.3))
 
 
@@ -126,7 +126,7 @@ def test_one_large_agent_among_many_small_ones_is_not_padded_to_its_size(acceler
 def test_a_processor_keeps_its_records_once():
     problem = draw_problem("logistic", "bytes", False, SIZES, FEATURES)
     assert problem.silos_for(5, clipped=True).turned is None
-    assert problem.silos_for(5, clipped=True, batched=True, shared=digits.RUNS).bytes is None
+    assert problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS).bytes is None
 
 
 @pytest.mark.sample(1)

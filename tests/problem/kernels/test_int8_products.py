@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relaydp.problem.digits import DIGITS, FRACTION, LONGEST, _digits, make_bytes, product
+from relaydp.problem.kernels.int8_products import DIGITS, FRACTION, LONGEST, _digits, make_bytes, product
 
 product_ = jax.jit(product)
 digits_ = jax.jit(_digits)

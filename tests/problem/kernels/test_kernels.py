@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import relaydp as rd
-from relaydp.problem import fused
-from relaydp.problem.silos import Silos
+from relaydp.problem.agent_records import Silos
+from relaydp.problem.kernels import dispatch
 
 pytest.importorskip("numba")
 
@@ -93,7 +93,7 @@ def intercept(request):
 
 
 def test_the_exponential_is_right_to_the_last_bits_and_keeps_nan():
-    from relaydp.problem.machine import LARGEST, exponential
+    from relaydp.problem.kernels.native import LARGEST, exponential
 
     ends = np.linspace(-LARGEST, LARGEST, 20_001)
     near = np.concatenate([np.linspace(-2.0, 2.0, 20_001), [0.0, -0.0, 5e-324, 1e-17]])
@@ -131,7 +131,7 @@ def test_any_shape(loss, stored, intercept, sizes, features, clip, seed):
     sizes = [max(2, sizes[0]), *sizes[1:]]  # two classes need two records
     problem = draw_problem(loss, stored, intercept, sizes, features, seed)
     agent, x = seed % len(sizes), draw_x(problem, seed)
-    found = fused.gradient(problem.silos, jnp.asarray(agent), x, clip)
+    found = dispatch.gradient(problem.silos, jnp.asarray(agent), x, clip)
     assert_same(found, by_hand(problem, agent, x, clip))
 
 
@@ -154,11 +154,13 @@ def far_points(problem: rd.Problem) -> list[jax.Array]:
 
 
 def at_eight_points(silos: Silos, i: Any, x: Any, clip: float | None) -> Any:
-    return fused.gradient(silos, i, jnp.tile(x, (8, 1)), clip)[5]
+    return dispatch.gradient(silos, i, jnp.tile(x, (8, 1)), clip)[5]
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("way", [fused.gradient, at_eight_points, Silos.plain_gradient], ids=["one", "many", "plain"])
+@pytest.mark.parametrize(
+    "way", [dispatch.gradient, at_eight_points, Silos.plain_gradient], ids=["one", "many", "plain"]
+)
 def test_what_is_not_a_number_stays_so_and_no_record_moves_more_than_the_clip(loss, intercept, way):
     """One record that overflows must not show in what its agent publishes: NaN outlives any noise."""
     problem = draw_problem(loss, "dense", intercept, SIZES, FEATURES)
@@ -206,7 +208,7 @@ def test_in_a_scan_with_a_condition():
     assert_same(hops(silos.gradient), hops(silos.plain_gradient))
 
 
-def calls_out(function: Callable[..., Any], *args: Any, target: str = fused.ONE) -> bool:
+def calls_out(function: Callable[..., Any], *args: Any, target: str = dispatch.ONE) -> bool:
     return f"@{target}(" in jax.jit(function).lower(*args).as_text()
 
 
@@ -224,7 +226,7 @@ def test_a_batch_is_matrix_products_or_one_pass(axes, many):
 
     assert calls_out(lambda x: silos.gradient(jnp.asarray(1), x, None), x)
     assert not calls_out(batch(silos.gradient), i, xs)
-    assert calls_out(batch(silos.gradient), i, xs, target=fused.AT_MANY) == (many == 9 and axes == (None, 0))
+    assert calls_out(batch(silos.gradient), i, xs, target=dispatch.AT_MANY) == (many == 9 and axes == (None, 0))
     assert_same(batch(silos.gradient)(i, xs), batch(silos.plain_gradient)(i, xs))
 
 
@@ -237,7 +239,7 @@ def test_a_batch_is_matrix_products_or_one_pass(axes, many):
 def test_in_rounds_over_many_records_each_agent_takes_a_pass(monkeypatch, loss, clip):
     problem = draw_problem(loss, "bytes", True, SIZES, FEATURES)
     assert problem.silos_for(5, clipped=True, rounds=True) is problem.working_silos
-    monkeypatch.setattr(fused, "MANY", problem.data.X.size)
+    monkeypatch.setattr(dispatch, "MANY", problem.data.X.size)
     silos = problem.silos_for(5, clipped=True, rounds=True)
     xs = jnp.stack([draw_x(problem) * (1.0 + i) for i in range(len(SIZES))])
     assert calls_out(lambda xs: silos.gradients(xs, clip), xs)
@@ -245,8 +247,8 @@ def test_in_rounds_over_many_records_each_agent_takes_a_pass(monkeypatch, loss, 
         assert_same(row, by_hand(problem, agent, xs[agent], clip))
     few, many = jnp.stack([xs, -xs]), jnp.stack([xs, -xs, *[xs / k for k in range(1, 8)]])
     batch = jax.vmap(lambda xs: silos.gradients(xs, clip))
-    assert not calls_out(batch, few) and not calls_out(batch, few, target=fused.AT_MANY)
-    assert calls_out(batch, many, target=fused.AT_MANY)
+    assert not calls_out(batch, few) and not calls_out(batch, few, target=dispatch.AT_MANY)
+    assert calls_out(batch, many, target=dispatch.AT_MANY)
     for runs in (few, many):
         assert_same(jax.jit(batch)(runs)[1], jax.jit(Silos.plain_gradients)(silos, -xs, clip))
 
@@ -256,7 +258,7 @@ def test_in_rounds_over_many_records_each_agent_takes_a_pass(monkeypatch, loss, 
 def test_rounds_of_passes_are_the_rounds_of_products(monkeypatch, algorithm):
     problem = replace(draw_problem("logistic", "bytes", False, [40, 30, 30], FEATURES), l2=0.1)
     by_products = rd.solve(problem, rd.ring(3), algorithm=algorithm, activations=9, steps="paper")
-    monkeypatch.setattr(fused, "MANY", 1)
+    monkeypatch.setattr(dispatch, "MANY", 1)
     by_passes = rd.solve(problem, rd.ring(3), algorithm=algorithm, activations=9, steps="paper")
     assert_same(by_passes.x, by_products.x, 1e-12)
 
@@ -274,7 +276,7 @@ def test_a_pass_for_many_points_is_each_of_theirs(loss, stored, intercept, clip)
     problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)
     xs = many_points(problem, 19)  # a panel, and a few of the next
     for agent in range(len(SIZES)):
-        found = fused.gradient(problem.silos, jnp.asarray(agent), xs, clip)
+        found = dispatch.gradient(problem.silos, jnp.asarray(agent), xs, clip)
         for row, x in zip(found, xs, strict=True):
             assert_same(row, by_hand(problem, agent, x, clip))
 
@@ -295,7 +297,7 @@ def test_any_shape_and_any_number_of_zeros(stored, m, features, points, zeros, s
     )
     problem = rd.least_squares(rd.Records(X, problem.data.y), [m], intercept=True, **STORED[stored][1])
     xs = many_points(problem, points)
-    for row, x in zip(fused.gradient(problem.silos, jnp.asarray(0), xs, 0.5), xs, strict=True):
+    for row, x in zip(dispatch.gradient(problem.silos, jnp.asarray(0), xs, 0.5), xs, strict=True):
         assert_same(row, by_hand(problem, 0, x, 0.5))
 
 
@@ -303,7 +305,7 @@ def test_any_shape_and_any_number_of_zeros(stored, m, features, points, zeros, s
 def test_panels_on_many_threads_agree_and_repeat_to_the_last_bit(features, points):
     problem = draw_problem("logistic", "bytes", True, [701, 299], features)
     xs, clip = many_points(problem, points) / 30.0, jnp.asarray(0.5)
-    call = jax.jit(lambda silos, xs: fused.gradient(silos, jnp.asarray(0), xs, clip))
+    call = jax.jit(lambda silos, xs: dispatch.gradient(silos, jnp.asarray(0), xs, clip))
     first = call(problem.silos, xs)
     for k in (0, 16, points - 1):
         assert_same(first[k], by_hand(problem, 0, xs[k], 0.5))
@@ -315,7 +317,7 @@ def test_panels_on_many_threads_agree_and_repeat_to_the_last_bit(features, point
 def test_a_point_that_is_not_finite_spoils_itself_alone(loss, odd):
     problem = draw_problem(loss, "single", False, SIZES, FEATURES)
     xs = many_points(problem, 9)
-    spoilt = fused.gradient(problem.silos, jnp.asarray(0), xs.at[4, 2].set(odd), None)
+    spoilt = dispatch.gradient(problem.silos, jnp.asarray(0), xs.at[4, 2].set(odd), None)
     if np.isnan(odd):
         assert np.isnan(spoilt[4]).all()
     elif loss == "least-squares":  # others have bounded slopes
@@ -331,7 +333,7 @@ def test_a_sweep_by_panels_is_the_sweep_by_products(monkeypatch, algorithm):
     options = dict(algorithm=algorithm, seeds=range(9), activations=7, walk="cyclic", steps="paper", reference=False)
     by_products = rd.sweep(problem, rd.ring(3), **options)
     assert not problem.silos_for(7, False, batched=True, shared=9).by_passes
-    monkeypatch.setattr(fused, "SOME", 1)
+    monkeypatch.setattr(dispatch, "SOME", 1)
     silos = problem.silos_for(7, False, batched=True, shared=9)
     assert silos.by_passes and silos.X.dtype == np.uint8
     assert_same(rd.sweep(problem, rd.ring(3), **options).x, by_products.x, 1e-12)
@@ -355,14 +357,14 @@ def mean_loss(problem: rd.Problem, x: Any) -> float:
 def test_losses_at_many_points_are_each_of_theirs(loss, stored, intercept):
     problem = draw_problem(loss, stored, intercept, [1100, 8, 1], FEATURES)  # products of many factors are folded
     xs = many_points(problem, 19)
-    assert_same(fused.values(problem.silos, xs), [mean_loss(problem, x) for x in xs])
+    assert_same(dispatch.values(problem.silos, xs), [mean_loss(problem, x) for x in xs])
 
 
 def test_losses_far_out_and_of_what_is_not_a_number(loss):
     problem = draw_problem(loss, "dense", False, SIZES, FEATURES)
     xs = many_points(problem, 9)
     odd = xs.at[2].multiply(1e5).at[4, 2].set(jnp.nan)
-    found = np.asarray(fused.values(problem.silos, odd))
+    found = np.asarray(dispatch.values(problem.silos, odd))
     assert np.isnan(found[4])
     assert found[2] == pytest.approx(mean_loss(problem, odd[2]), rel=1e-13)
     assert_same(np.delete(found, [2, 4]), [mean_loss(problem, x) for k, x in enumerate(odd) if k not in (2, 4)])
@@ -373,11 +375,11 @@ def test_objectives_and_accuracies_are_the_same_by_passes(monkeypatch, stored, i
     problem, again = (draw_problem("logistic", stored, intercept, [40, 30, 30], FEATURES) for _ in range(2))
     xs = np.asarray(many_points(problem, 21)) * (np.arange(21) > 0)[:, None]  # 0 too: no score is above 0
     by_products = problem.objectives(xs), problem.accuracies(xs)
-    assert not fused.measures(again.silos, 21, again.data.X.size)
-    monkeypatch.setattr(fused, "SOME", 1)
-    assert not fused.measures(again.silos, 21, again.data.X.size)  # agents have few records
-    monkeypatch.setattr(fused, "WORTH", 1)
-    assert fused.measures(again.silos, 21, again.data.X.size)
+    assert not dispatch.measures(again.silos, 21, again.data.X.size)
+    monkeypatch.setattr(dispatch, "SOME", 1)
+    assert not dispatch.measures(again.silos, 21, again.data.X.size)  # agents have few records
+    monkeypatch.setattr(dispatch, "WORTH", 1)
+    assert dispatch.measures(again.silos, 21, again.data.X.size)
     assert_same(again.objectives(xs), by_products[0])
     np.testing.assert_array_equal(again.accuracies(xs), by_products[1])
     assert "working_silos" not in again.__dict__ and "_held_out" not in again.__dict__
@@ -389,25 +391,25 @@ def test_a_label_that_is_no_sign_is_never_right(monkeypatch):
     xs = np.ones((9, 3)) * np.array([1.0, -1.0, 0.0])[np.arange(9) % 3][:, None]
     expected = problem.accuracies(xs)
     np.testing.assert_allclose(expected[:3], 1 / 3)
-    monkeypatch.setattr(fused, "SOME", 1)
-    monkeypatch.setattr(fused, "WORTH", 1)
+    monkeypatch.setattr(dispatch, "SOME", 1)
+    monkeypatch.setattr(dispatch, "WORTH", 1)
     np.testing.assert_array_equal(problem.accuracies(xs), expected)
     assert "_held_out_silos" in problem.__dict__
 
 
 def test_panels_are_for_neither_few_points_nor_a_crowd_over_wide_records():
-    assert fused.pays_at_many(64, 2**22, 3072) and fused.pays_at_many(1024, 2**22, 784)
-    assert not fused.pays_at_many(1024, 2**22, 3072)
-    assert not fused.pays_at_many(7, 2**22, 784) and not fused.pays_at_many(64, 2**19, 22)
+    assert dispatch.pays_at_many(64, 2**22, 3072) and dispatch.pays_at_many(1024, 2**22, 784)
+    assert not dispatch.pays_at_many(1024, 2**22, 3072)
+    assert not dispatch.pays_at_many(7, 2**22, 784) and not dispatch.pays_at_many(64, 2**19, 22)
 
 
 @pytest.mark.parametrize(
     ("name", "made_of"),
     [
-        ("problem/kernel.py", ["machine.py"]),
-        ("problem/panels.py", ["machine.py"]),
-        ("problem/values.py", ["machine.py", "panels.py"]),
-        ("engine/fetch.py", ["machine.py"]),
+        ("problem/kernels/gradient.py", ["machine.py"]),
+        ("problem/kernels/gradient_batch.py", ["machine.py"]),
+        ("problem/kernels/losses.py", ["machine.py", "panels.py"]),
+        ("engine/prefetch_native.py", ["machine.py"]),
     ],
 )
 def test_kept_machine_code_is_of_the_present_machine(name, made_of):
@@ -425,41 +427,41 @@ def test_without_numba_xla_does_the_same(monkeypatch):
     problem = draw_problem("logistic", "bytes", False, SIZES, FEATURES)
     x = draw_x(problem)
     before = problem.silos_for(10, clipped=True).gradient(jnp.asarray(0), x, 0.3)
-    fused._is_ready.cache_clear()
-    monkeypatch.setitem(sys.modules, "relaydp.problem.kernel", None)  # as if importing Numba had failed
-    monkeypatch.delattr("relaydp.problem.kernel", raising=False)
+    dispatch._is_ready.cache_clear()
+    monkeypatch.setitem(sys.modules, "relaydp.problem.kernels.gradient", None)  # as if importing Numba had failed
+    monkeypatch.delattr("relaydp.problem.kernels.gradient", raising=False)
     try:
-        assert not fused.serves(problem.silos)
+        assert not dispatch.serves(problem.silos)
         silos = problem.silos_for(10, clipped=True)
         assert silos is problem.working_silos
         assert not calls_out(lambda x: silos.gradient(jnp.asarray(0), x, 0.3), x)
         assert_same(silos.gradient(jnp.asarray(0), x, 0.3), before)
     finally:
-        fused._is_ready.cache_clear()
+        dispatch._is_ready.cache_clear()
 
 
 def test_several_outputs_and_other_dtypes_are_left_to_xla():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((12, 3)), np.arange(12) % 3
-    assert not fused.serves(rd.softmax(rd.Records(X, y), 2).silos)
-    assert not fused.serves(rd.custom(lambda x, a, b: (a @ x - b) ** 2, rd.Records(X, y.astype(float)), 2).silos)
+    assert not dispatch.serves(rd.softmax(rd.Records(X, y), 2).silos)
+    assert not dispatch.serves(rd.custom(lambda x, a, b: (a @ x - b) ** 2, rd.Records(X, y.astype(float)), 2).silos)
     halves = replace(draw_problem("logistic", "bytes", False, SIZES, FEATURES).silos, X=jnp.zeros((51, 3), jnp.int16))
-    assert not fused.serves(halves)
+    assert not dispatch.serves(halves)
 
 
 def test_a_run_is_the_same_run_without_the_fused_pass(monkeypatch):
     problem = draw_problem("logistic", "bytes", False, [40, 30, 30], FEATURES)
     budget = rd.Budget(epsilon=2.0, delta=1e-4)
     with_it = rd.solve(problem, rd.ring(3), budget=budget, seed=4, activations=9)
-    monkeypatch.setattr(fused, "serves", lambda silos: False)
+    monkeypatch.setattr(dispatch, "serves", lambda silos: False)
     without = rd.solve(problem, rd.ring(3), budget=budget, seed=4, activations=9)  # on dense records: another program
     assert_same(with_it.x, without.x, 1e-12)
 
 
 def test_a_problem_can_do_without_kernels(monkeypatch):
     """As the demo does: nothing is compiled for it, and the numbers are the same."""
-    monkeypatch.setattr(fused, "SOME", 1)
-    monkeypatch.setattr(fused, "WORTH", 1)
+    monkeypatch.setattr(dispatch, "SOME", 1)
+    monkeypatch.setattr(dispatch, "WORTH", 1)
     problem = draw_problem("logistic", "bytes", True, [40, 30], FEATURES)
     bare, xs = replace(problem, kernels=False), np.asarray(many_points(problem, 16))
     values, shares = problem.objectives(xs), problem.accuracies(xs)
@@ -469,7 +471,7 @@ def test_a_problem_can_do_without_kernels(monkeypatch):
     def refuse(*_: Any) -> bool:
         raise AssertionError("asked for a kernel")
 
-    monkeypatch.setattr(fused, "_is_ready", refuse)
+    monkeypatch.setattr(dispatch, "_is_ready", refuse)
     assert not any(bare.silos_for(9, True, **way).by_passes for way in ways)
     assert_same(bare.objectives(xs), values)
     assert_same(bare.accuracies(xs), shares)

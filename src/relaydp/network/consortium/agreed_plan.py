@@ -15,18 +15,20 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from relaydp.algorithm import ALGORITHMS, Algorithm, find_algorithm
-from relaydp.engine.plan import Plan, lay_out
-from relaydp.engine.planner import plan as make_plan
-from relaydp.engine.randomness import WALK, key_for
-from relaydp.engine.solve import check_promise
+from relaydp.engine.solver import check_promise
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Rounds
+from relaydp.network.consortium.agreement import Agreed, Consortium, facts_of
+from relaydp.oracle.randomness import WALK, key_for
+from relaydp.planning.planner import lay_out
+from relaydp.planning.planner import plan as make_plan
+from relaydp.planning.run_plan import Plan
+from relaydp.planning.tuning import choose_steps
 from relaydp.privacy import Budget, Ledger, Verification, gaussian_rho, verify
 from relaydp.privacy.budget import check_records
 from relaydp.privacy.ledger import TOLERANCE
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Facts
-from relaydp.runtime.charter import Agreed, Consortium, facts_of
 
 ROUNDING = 1e-12  # what a sensitivity may be above the one that is computed here. Below it nothing is proven
 
@@ -92,11 +94,11 @@ def plan_of(consortium: Consortium) -> Plan:
     budget = Budget(consortium.epsilon, consortium.delta)
     check_records(budget, facts.sizes)
     _check_numbers(consortium, agreed, facts)
-    path = consortium.walk if method.kind == "relay" else "all"
+    path = (consortium.walk or "random") if method.kind == "relay" else "all"
     # With steps by name and no noise to plan for, nothing is simulated: they are checked and made arrays. Absurd ones
     # overflow on their way to being refused.
     with np.errstate(all="ignore"):
-        chosen = method.choose_steps(agreed.steps, facts, consortium.graph, path, agreed.activations, None).steps
+        chosen = choose_steps(method, agreed.steps, facts, consortium.graph, path, agreed.activations, None).steps
     _check_shapes(chosen, facts)
     way = lay_out(
         method,

@@ -28,11 +28,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
+from relaydp._toml import line_of
 from relaydp.errors import InputError, RelayError, choose, short
 from relaydp.graph import Graph
-from relaydp.lines import line_of
-from relaydp.runtime.agreement import draw_up, epsilon_of, network_algorithms, plan_of
-from relaydp.runtime.charter import (
+from relaydp.network.consortium.agreed_plan import draw_up, epsilon_of, network_algorithms, plan_of
+from relaydp.network.consortium.agreement import (
     VERSION,
     Agreed,
     Consortium,
@@ -43,9 +43,9 @@ from relaydp.runtime.charter import (
     Task,
     facts_of,
 )
-from relaydp.runtime.identity import as_pem, fingerprint, name_in, pinned
-from relaydp.runtime.records import local_problem, read_own_records, whole_problem
-from relaydp.runtime.toml import to_toml
+from relaydp.network.consortium.identity import as_pem, fingerprint, name_in, pinned
+from relaydp.network.consortium.toml import to_toml
+from relaydp.network.records.own_records import local_problem, read_own_records, whole_problem
 
 __all__ = [
     "Agreed",

@@ -137,7 +137,7 @@ def require_tls13() -> None:
     if "grpc" in sys.modules:
         raise PrivacyError(
             "grpc was imported before require_tls13() was called, so that this process would speak TLS 1.2 too; needed "
-            "TLS 1.3 alone. Call relaydp.runtime.identity.require_tls13() before anything that imports grpc."
+            "TLS 1.3 alone. Call relaydp.network.consortium.identity.require_tls13() before anything that imports grpc."
         )
     os.environ[SUITES] = NEVER
 

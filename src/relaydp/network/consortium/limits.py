@@ -12,9 +12,9 @@ from contextlib import closing
 from pathlib import Path
 
 from relaydp.errors import PrivacyError
+from relaydp.network.operations.paths import journal_folder
 from relaydp.privacy.accountant import epsilon_exact
 from relaydp.privacy.budget import DELTA_FLOOR
-from relaydp.runtime.places import journal_folder
 
 
 def check_limit(

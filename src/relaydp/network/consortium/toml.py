@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from relaydp.runtime.charter import Consortium
+from relaydp.network.consortium.agreement import Consortium
 
 INDENT = "  "
 COMMENTS = {

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import TextIO
 
-from relaydp.runtime.watch import Log, Metrics
+from relaydp.network.operations.metrics import Log, Metrics
 
 # what gRPC writes -> the word for it in log and metrics
 REASONS = {

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from relaydp.errors import InputError, PrivacyError, RelayError
-from relaydp.runtime.wire import BATON, ENDING, Message, Refusal, parse
+from relaydp.network.messages.wire import BATON, ENDING, Message, Refusal, parse
 
 VERSION = 1
 SCHEMA = """

@@ -10,11 +10,11 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from relaydp.engine.randomness import WALK, key_for
 from relaydp.graph import Graph
-from relaydp.graph.route import BLOCK, FIRST_BLOCK, lap_from, uniforms
+from relaydp.graph.routes import BLOCK, FIRST_BLOCK, lap_from, uniforms
 from relaydp.graph.walks import stepper
-from relaydp.runtime.brief import Pace, Way
+from relaydp.network.records.public_plan import Pace, Way
+from relaydp.oracle.randomness import WALK, key_for
 
 
 class Course:

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from relaydp.runtime import relay_pb2 as pb
-from relaydp.runtime.journal import Journal
-from relaydp.runtime.watch import Log, Metrics
-from relaydp.runtime.wire import KINDS, Message
+from relaydp.network.messages import relay_pb2 as pb
+from relaydp.network.messages.journal import Journal
+from relaydp.network.messages.wire import KINDS, Message
+from relaydp.network.operations.metrics import Log, Metrics
 
 SERVICE = "relaydp.v1.Relay"
 GREET_SECONDS, PASS_SECONDS = 5.0, 20.0

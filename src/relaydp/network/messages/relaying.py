@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from relaydp.runtime.journal import ASKED, DRAWN
-from relaydp.runtime.post import Unreachable, under_way
-from relaydp.runtime.wire import BATON, ENDING, Message, Refusal
+from relaydp.network.messages.journal import ASKED, DRAWN
+from relaydp.network.messages.outbox import Unreachable, under_way
+from relaydp.network.messages.wire import BATON, ENDING, Message, Refusal
 
 if TYPE_CHECKING:
-    from relaydp.runtime.agent import Agent
+    from relaydp.network.operations.agent import Agent
 
 FRESH_SECONDS = 5.0  # what a neighbour answered before that, as while this agent was starting, may no longer hold
 ALL_DOWN_WAIT = 0.2  # seconds before a holder asks its neighbours again when none of them answered

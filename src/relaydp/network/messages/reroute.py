@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from relaydp.errors import InputError, PrivacyError
-from relaydp.runtime import identity as tls
-from relaydp.runtime.journal import REROUTE, Charge, Journal
-from relaydp.runtime.wire import BATON
+from relaydp.network.consortium import identity as tls
+from relaydp.network.messages.journal import REROUTE, Charge, Journal
+from relaydp.network.messages.wire import BATON
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from relaydp.runtime.journal import ASKED, DRAWN
-from relaydp.runtime.wire import ENDING, ROUND, Message, Refusal
+from relaydp.network.messages.journal import ASKED, DRAWN
+from relaydp.network.messages.wire import ENDING, ROUND, Message, Refusal
 
 if TYPE_CHECKING:
-    from relaydp.runtime.agent import Agent
+    from relaydp.network.operations.agent import Agent
 
 
 class Rounds:

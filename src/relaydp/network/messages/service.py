@@ -17,14 +17,14 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from relaydp.errors import PrivacyError, RelayError
-from relaydp.runtime import identity as tls
-from relaydp.runtime import relay_pb2 as pb
-from relaydp.runtime.journal import JournalError
-from relaydp.runtime.post import PASS_SECONDS, SERVICE
-from relaydp.runtime.wire import BATON, KINDS, Refusal, parse
+from relaydp.network.consortium import identity as tls
+from relaydp.network.messages import relay_pb2 as pb
+from relaydp.network.messages.journal import JournalError
+from relaydp.network.messages.outbox import PASS_SECONDS, SERVICE
+from relaydp.network.messages.wire import BATON, KINDS, Refusal, parse
 
 if TYPE_CHECKING:
-    from relaydp.runtime.agent import Agent
+    from relaydp.network.operations.agent import Agent
 
 GRACE_SECONDS = 2.0
 REOPEN_SECONDS = 0.3  # between two looks at whether gRPC's server still runs

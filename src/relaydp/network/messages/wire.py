@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from relaydp.errors import RelayError
-from relaydp.runtime import relay_pb2 as pb
+from relaydp.network.messages import relay_pb2 as pb
 
 BATON, ROUND, ENDING = 1, 2, 3
 KINDS = {BATON: "baton", ROUND: "round", ENDING: "ending"}

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from relaydp.errors import PrivacyError
-from relaydp.runtime import identity as tls
-from relaydp.runtime import relay_pb2 as pb
-from relaydp.runtime.brief import Brief, Ending
-from relaydp.runtime.journal import END_AFTER, END_BEFORE, Charge, Journal
-from relaydp.runtime.post import Peer, Unreachable, deliver, under_way
-from relaydp.runtime.relaying import Relaying
-from relaydp.runtime.rounds import Rounds
-from relaydp.runtime.service import Service
-from relaydp.runtime.wire import BATON, ENDING, MOST_SEQ, Message, Rules
+from relaydp.network.consortium import identity as tls
+from relaydp.network.messages import relay_pb2 as pb
+from relaydp.network.messages.journal import END_AFTER, END_BEFORE, Charge, Journal
+from relaydp.network.messages.outbox import Peer, Unreachable, deliver, under_way
+from relaydp.network.messages.relaying import Relaying
+from relaydp.network.messages.rounds import Rounds
+from relaydp.network.messages.service import Service
+from relaydp.network.messages.wire import BATON, ENDING, MOST_SEQ, Message, Rules
+from relaydp.network.records.public_plan import Brief, Ending
 
 if TYPE_CHECKING:
-    from relaydp.runtime.watch import Log, Metrics
-    from relaydp.runtime.workroom import Inside, Workroom
+    from relaydp.network.operations.metrics import Log, Metrics
+    from relaydp.network.records.pipe import Inside, Workroom
 
 GREETING_SECONDS = 3.0  # between two rounds of greetings, for the status only
 DIVERGED = (

@@ -1,7 +1,7 @@
 """What an operator sees of an agent: its log, its metrics, its status page and `relaydp agent status`.
 
 Nothing here may show a private value. Metrics and status hold counts, times, names and budgets, all of which the
-other parties know or may know; the log checks every field (`relaydp.runtime.log`).
+other parties know or may know; the log checks every field (`relaydp.network.operations.log`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from relaydp.runtime.log import WORD, Log
-from relaydp.runtime.page import StatusServer
+from relaydp.network.operations.log import WORD, Log
+from relaydp.network.operations.status_page import StatusServer
 
 if TYPE_CHECKING:
     from rich.console import Console

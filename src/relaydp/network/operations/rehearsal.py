@@ -25,10 +25,9 @@ import numpy as np
 from relaydp.algorithm import ALGORITHMS
 from relaydp.data import Records, load_data
 from relaydp.engine.loop import run as simulate
-from relaydp.engine.randomness import Simulated
 from relaydp.errors import InputError
 from relaydp.graph import Route
-from relaydp.runtime.consortium import (
+from relaydp.network.consortium.file import (
     Consortium,
     draw_up,
     make_consortium,
@@ -38,9 +37,10 @@ from relaydp.runtime.consortium import (
     whole_problem,
     write_consortium,
 )
-from relaydp.runtime.course import route_of
-from relaydp.runtime.identity import CERTIFICATE, keygen
-from relaydp.runtime.places import RESULT, RUNNING, journal_folder
+from relaydp.network.consortium.identity import CERTIFICATE, keygen
+from relaydp.network.messages.next_hop import route_of
+from relaydp.network.operations.paths import RESULT, RUNNING, journal_folder
+from relaydp.oracle.randomness import Simulated
 
 NAMES = ("aberdeen", "bergen", "cuxhaven", "dover", "esbjerg", "grimsby", "hull", "ijmuiden")
 RECORDS = 1500

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from relaydp.errors import InputError, PrivacyError
-from relaydp.runtime import handshakes
-from relaydp.runtime import identity as tls
-from relaydp.runtime.brief import Settings
-from relaydp.runtime.journal import Journal, JournalError, chained
-from relaydp.runtime.places import RESULT, RUNNING, journal_folder
-from relaydp.runtime.workroom import Inside, Workroom
+from relaydp.network.consortium import identity as tls
+from relaydp.network.messages import handshakes
+from relaydp.network.messages.journal import Journal, JournalError, chained
+from relaydp.network.operations.paths import RESULT, RUNNING, journal_folder
+from relaydp.network.records.pipe import Inside, Workroom
+from relaydp.network.records.public_plan import Settings
 
 
 def open_agent(settings: Settings, log: Any, metrics: Any, checkpoint: Callable[[str], None] | None = None) -> Any:
     """Have the other half check everything, open the journal: an Agent that is ready to run."""
-    from relaydp.runtime.agent import Agent
+    from relaydp.network.operations.agent import Agent
 
     identity = tls.read_identity(settings.home)
     vault = (Workroom if settings.isolated else Inside)(settings)
@@ -124,7 +124,7 @@ def serve(settings: Settings, checkpoint: Callable[[str], None] | None = None) -
     """Run this party's agent in the foreground until the end or a signal; the model's hash, if there is an end."""
     handshakes.ask_for_reasons()
     tls.require_tls13()
-    from relaydp.runtime.watch import Log, Metrics
+    from relaydp.network.operations.metrics import Log, Metrics
 
     with handshakes.own_stderr() as stream:
         log, metrics = Log(tls.read_identity(settings.home).name, stream), Metrics()
@@ -140,7 +140,7 @@ def serve(settings: Settings, checkpoint: Callable[[str], None] | None = None) -
 
 
 async def _serve(agent: Any, settings: Settings) -> None:
-    from relaydp.runtime.watch import StatusServer
+    from relaydp.network.operations.metrics import StatusServer
 
     loop = asyncio.get_running_loop()
 

@@ -30,7 +30,7 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from relaydp.errors import InputError
-from relaydp.runtime.log import Log
+from relaydp.network.operations.log import Log
 
 HOST = "127.0.0.1"
 PATIENCE = 5.0  # seconds that a client may keep silent in the middle of a request
@@ -195,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
 @functools.cache
 def page() -> str:
     """The page: one file with its style and script inside."""
-    return resources.files("relaydp.runtime").joinpath("status.html").read_text(encoding="utf-8")
+    return resources.files("relaydp.network.operations").joinpath("status.html").read_text(encoding="utf-8")
 
 
 @functools.cache

@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from relaydp import __version__
+from relaydp._version import __version__
 from relaydp.certificate import ADJACENCY, ASSUMED, NOISE, NOT_PROTECTED, THREAT, plain
-from relaydp.engine.plan import Plan
+from relaydp.network.consortium.agreement import Consortium
+from relaydp.network.messages.wire import pack
+from relaydp.network.operations.paths import RESULT
+from relaydp.network.records.public_plan import Ending
+from relaydp.party.noise import Sampler, Seeded
+from relaydp.planning.run_plan import Plan
 from relaydp.privacy import Ledger
-from relaydp.runtime.brief import Ending
-from relaydp.runtime.charter import Consortium
-from relaydp.runtime.noise import Sampler, Seeded
-from relaydp.runtime.places import RESULT
-from relaydp.runtime.wire import pack
 
 VERSION = 1
 # A deployed agent measures nothing on raw records: what other certificates say of that does not apply.

@@ -13,8 +13,8 @@ from relaydp.data import Records, read_table
 from relaydp.data.formats import file_kind, read_libsvm
 from relaydp.data.tables import read_delimited, read_parquet, to_records
 from relaydp.errors import InputError, RelayError, choose, short
+from relaydp.network.consortium.agreement import Consortium, Task
 from relaydp.problem import Problem, huber, least_squares, logistic, softmax
-from relaydp.runtime.charter import Consortium, Task
 
 if TYPE_CHECKING:
     import pyarrow as pa

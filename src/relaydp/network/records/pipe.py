@@ -7,7 +7,7 @@ import multiprocessing
 from typing import Any
 
 from relaydp.errors import RelayError
-from relaydp.runtime.brief import Brief, Settings
+from relaydp.network.records.public_plan import Brief, Settings
 
 STOP_SECONDS = 5.0
 TRIES = 2  # a question whose process died is asked once more: nothing that was not answered has left
@@ -86,7 +86,7 @@ async def _readable(file: int) -> None:
 
 
 def _launch(settings: Settings, pipe: Any) -> None:
-    from relaydp.runtime.vault import work  # heavy: for that process alone
+    from relaydp.network.records.process import work  # heavy: for that process alone
 
     work(settings, pipe)
 
@@ -95,7 +95,7 @@ class Inside:
     """The same in this process, for tests that start agents by the hundred."""
 
     def __init__(self, settings: Settings) -> None:
-        from relaydp.runtime.vault import Vault
+        from relaydp.network.records.process import Vault
 
         self._vault, self._turn = Vault(settings), asyncio.Lock()
         self.brief = self._vault.brief

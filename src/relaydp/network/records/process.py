@@ -14,17 +14,17 @@ import numpy as np
 
 from relaydp.engine.loop import GROWTH
 from relaydp.errors import InputError, RelayError
+from relaydp.network.consortium.file import Consortium, local_problem, plan_of, read_consortium, read_own_records
+from relaydp.network.consortium.identity import Identity, read_identity
+from relaydp.network.consortium.limits import check_limit
+from relaydp.network.messages.next_hop import Course
+from relaydp.network.messages.wire import pack, unpack
+from relaydp.network.records.final_result import write_result
+from relaydp.network.records.public_plan import Brief, Ending, Pace, Settings
+from relaydp.party.noise import Sampler, Seeded
+from relaydp.party.party import Seat
 from relaydp.privacy.accountant import epsilon_exact
 from relaydp.privacy.ledger import TOLERANCE
-from relaydp.runtime.brief import Brief, Ending, Pace, Settings
-from relaydp.runtime.consortium import Consortium, local_problem, plan_of, read_consortium, read_own_records
-from relaydp.runtime.course import Course
-from relaydp.runtime.ending import write_result
-from relaydp.runtime.identity import Identity, read_identity
-from relaydp.runtime.limits import check_limit
-from relaydp.runtime.noise import Sampler, Seeded
-from relaydp.runtime.seat import Seat
-from relaydp.runtime.wire import pack, unpack
 
 
 class Vault:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from relaydp.problem.loss import LinearLoss
 
 if TYPE_CHECKING:
-    from relaydp.problem.silos import Silos
+    from relaydp.problem.agent_records import Silos
 
 ONE, AT_MANY, VALUES = "relaydp_gradient", "relaydp_gradients", "relaydp_values"  # what XLA knows them by
 DTYPES = ("uint8", "float32", "float64")
@@ -73,11 +73,11 @@ def _is_ready(dtype: str, target: str) -> bool:
     """Compile and register; False where that cannot be done. Numba is imported here, by the first run that gains."""
     try:
         if target == ONE:
-            from relaydp.problem.kernel import handler_for as prepare
+            from relaydp.problem.kernels.gradient import handler_for as prepare
         elif target == AT_MANY:
-            from relaydp.problem.panels import handler_for as prepare
+            from relaydp.problem.kernels.gradient_batch import handler_for as prepare
         else:
-            from relaydp.problem.values import handler_for as prepare
+            from relaydp.problem.kernels.losses import handler_for as prepare
 
         register(target, prepare(dtype))
     except (ImportError, RuntimeError):  # no Numba, or an XLA that speaks another version

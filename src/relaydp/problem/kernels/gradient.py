@@ -19,7 +19,7 @@ Only `fused` imports this, when a run first needs it. `machine` has what it is m
 
 import math
 
-from relaydp.problem.machine import (
+from relaydp.problem.kernels.native import (
     CLIP,
     DENSE,
     F32,

@@ -26,7 +26,7 @@ from numba import carray, types  # pyright: ignore[reportPrivateImportUsage]
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from relaydp.problem.machine import (
+from relaydp.problem.kernels.native import (
     CLIP,
     DENSE,
     F32,

@@ -13,7 +13,18 @@ Only `fused` imports this, when something large is first measured.
 
 import math
 
-from relaydp.problem.machine import (
+from relaydp.problem.kernels.gradient_batch import (
+    GROUP,
+    LANES,
+    ROWS,
+    STRIPES,
+    add_stripes,
+    begin,
+    panels_of,
+    rows_of,
+    score_rows,
+)
+from relaydp.problem.kernels.native import (
     DENSE,
     F32,
     F64,
@@ -46,7 +57,6 @@ from relaydp.problem.machine import (
     size_of,
     work,
 )
-from relaydp.problem.panels import GROUP, LANES, ROWS, STRIPES, add_stripes, begin, panels_of, rows_of, score_rows
 
 DIGEST = "a421d364fdbd"  # of machine.py and panels.py
 FOLDED = 512  # records: the product of so many numbers from 1 to 2 is one that a double holds

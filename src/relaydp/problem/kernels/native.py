@@ -1,4 +1,4 @@
-"""What machine code here (`kernel`, `panels`, `values`, `engine.fetch`) is made of: memory, XLA's calls, threads, e^x.
+"""What native kernels (`gradient`, `gradient_batch`, `losses`, `engine.prefetch_native`) share: memory, calls, threads.
 
 XLA hands over the address of a call frame (xla/ffi/api/c_api.h), its thread pool that of a job; both are read as 64-bit
 words. A job begins with the words below; threads share its counters, take its parts one by one, and the last to leave

@@ -1,0 +1,1 @@
+"""What parties send each other: messages, the journal behind them, and where the baton goes next."""
