@@ -49,7 +49,7 @@ test-times: setup ## the same, and where the time went
 
 # What `make test` cannot show, since it compiles in haste: the bits that users get, in kernels, in a network and on a Ray
 # cluster (which takes more time to start than to ask); the demo, and programs that are kept.
-SHIPPED := tests/party/test_party.py tests/problem/kernels/test_kernels.py tests/engine/test_neighbours.py \
+SHIPPED := tests/party/test_party.py tests/problem/kernels/test_kernels.py tests/problem/kernels/test_neighbours.py \
 	tests/network/test_agent.py tests/cluster/test_solving_apart.py tests/cluster/test_solving_apart_ray.py \
 	tests/cluster/test_study_ray.py tests/engine/test_scale.py::test_kept_programs_change_no_bit_and_may_be_refused \
 	tests/repository/test_docs.py::test_the_readmes_table_is_what_the_demo_prints \

@@ -195,7 +195,7 @@ MUTANTS = [
         "return any(trace == get_opaque_trace_state() for trace in self._traces)", "return True", ONCE,
     ),
     Mutant(
-        "init may ask", "oracle/oracle.py", "once = _Closed() if turn is None else Once()", "once = Once()", INIT
+        "init may ask", "oracle/oracle.py", "return _Closed() if turn is None else Once()", "return Once()", INIT
     ),
     Mutant("gradients unnoised under objective", "oracle/oracle.py", "if variant == OBJECTIVE:", "if False:", SHUT),
     Mutant(

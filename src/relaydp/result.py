@@ -123,10 +123,10 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What one run found, cost and sent. `solve` makes it; `save` writes it to a folder, and `load_result` reads it back.
+    """What one run found, cost and sent.
 
-    Args:
-        As the attributes up to `versions`, by name. `solve`, `rerun` and `load_result` pass them; users need not.
+    `solve`, `rerun` and `load_result` make it; a user need not. `save` writes it to a folder, and `load_result` reads
+    it back. The arguments are the attributes that are not properties, by name.
 
     Attributes:
         x: The model. NaN where the run diverged.

@@ -15,8 +15,8 @@ from relaydp.algorithm import (
     nids,
     pg_admm,
     pg_extra,
+    recal_steps,
     rw_admm,
-    steps,
     tripd,
     walkman,
 )
@@ -541,8 +541,8 @@ AT_ZERO = {
     "walkman": (1, walkman.grid),
     # down to its limit, which the tuner's own grid keeps away from
     "walkman-gradient": (9, lambda facts, _: [{"beta": b * facts.smoothness.max()} for b in np.linspace(1.7, 2.0, 31)]),
-    "afbs": (9, steps.candidates),
-    "recal": (2, steps.candidates),
+    "afbs": (9, recal_steps.candidates),
+    "recal": (2, recal_steps.candidates),
 }
 
 

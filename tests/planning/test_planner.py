@@ -8,12 +8,12 @@ import pytest
 from effort import size
 
 import relaydp as rd
-from relaydp.algorithm import ALGORITHMS, directions_of, nids
+from relaydp.algorithm import ALGORITHMS, nids
 from relaydp.algorithm.dgd import CONSTANT, DgdSteps
 from relaydp.algorithm.recal_steps import RecalSteps
 from relaydp.graph import route
 from relaydp.planning import forecast
-from relaydp.planning.directions import BINS, binned, guess
+from relaydp.planning.directions import BINS, binned, directions_of, guess
 from relaydp.planning.forecast import LEAST_SHARE, SPREAD, Noise, Trial, _responses, look_ahead
 from relaydp.planning.quadratic import LARGE, Frozen
 

@@ -47,7 +47,16 @@ ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in _
 
 
 def algorithms() -> list[str]:
-    """Names of all algorithms that `solve` knows."""
+    """List the names of all algorithms that `solve` knows.
+
+    Returns:
+        The names in sorted order, as `solve(..., algorithm=name)` takes them.
+
+    Example:
+        >>> import relaydp as rd
+        >>> "recal" in rd.algorithms(), "pg-extra" in rd.algorithms()
+        (True, True)
+    """
     return sorted(ALGORITHMS)
 
 

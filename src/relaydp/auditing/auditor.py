@@ -93,6 +93,7 @@ class AuditReport:
 
     @property
     def refuted(self) -> bool:
+        """Whether the verdict is "refuted"."""
         return self.verdict == "refuted"
 
     def best(self, kind: str) -> Bound | None:
@@ -152,21 +153,11 @@ def audit(
     first_layer: bool = True,
     progress: bool | Progress | None = None,
 ) -> AuditReport:
-    """Attack what a mechanism claims, and say what that proves.
+    """Test a mechanism's privacy claim by experiment, and say what that proves.
 
-        mechanism    "gradient" (claims mu-GDP with the budget's mu), "objective" (claims, in real numbers, its exact
-                     epsilon), or "published" (claims the paper's epsilon);  variant, steps and ratio as for `solve`
-        graph        default: a ring of `agents`
-        runs         of the second layer in all, half under D and half under D'; the bound's width falls like
-                     1/sqrt(runs); default 100,000 (10,000 for "objective")
-        activations  releases an agent; default: enough for 60 of all agents together
-        canary       "worst" attains the sensitivity; the others are more ordinary records. The first layer has them all
-        seed         None: noise is drawn as a private run draws it, from the operating system, or for "objective" and
-                     "published", which no private run has, as a simulation draws it; a number: as a simulation with
-                     that seed, so that the audit can be repeated. Whose record differs is drawn too
-        problem      a Problem one of whose records is replaced by the canary, or your own neighbours (D, D'); default:
-                     a small problem in which the worst canary has its full effect
-        first_layer  False: leave the noise alone, and only tell D from D'
+    The first layer looks at the noise of every release. The second layer runs two neighbouring problems, D and D', many
+    times each, and bounds epsilon from below by how well an attacker tells them apart. A bound above the claim refutes
+    it. A bound below the claim proves nothing more than that this canary and these attacks found nothing.
 
     A method that sends its copies at the beginning of a round ends with a release that no message shows: `reach` says
     how much of the claim the messages can show.
@@ -175,9 +166,47 @@ def audit(
     computed (two scores, two kinds), each at a quarter of the doubt, less the tenth of it that the first layer has: all
     hold together at `confidence`. A gaussian bound counts for "gradient" only, since only it claims mu-GDP.
 
-    >>> report = audit(budget=Budget(4.0, 1e-5), runs=8000, seed=0)
-    >>> report.verdict, report.epsilon < report.claimed
-    ('consistent', True)
+    Args:
+        algorithm: A name from `relaydp.algorithms()`. Default: "recal".
+        mechanism: "gradient" (the default; claims mu-GDP with the budget's mu), "objective" (claims, in real numbers,
+            its exact epsilon), or "published" (claims the paper's epsilon).
+        budget: The claim to put to the test. Default: Budget(1, 1e-5).
+        agents: The number of agents, where neither a graph nor a problem is given. Default: 3.
+        graph: Who may send to whom. Default: a ring of `agents`.
+        walk: As in `solve`, except "lazy". Default: "cyclic".
+        runs: Runs of the second layer in all, 400 or more, half under D and half under D'; the bound's width falls like
+            1/sqrt(runs). Default: 100,000 (10,000 for "objective").
+        activations: Releases per agent. Default: enough for 60 of all agents together, and at least 6.
+        canary: The record that differs. "worst" (the default) attains the sensitivity; "mislabelled", "stranger",
+            "turned" and "long" are more ordinary records. The first layer has them all.
+        confidence: The probability with which all bounds hold together, between 0.5 and 1. Default: 0.999.
+        seed: None (the default): noise is drawn as a private run draws it, from the operating system, or for
+            "objective" and "published", which no private run has, as a simulation draws it. A number: as a simulation
+            with that seed, so that the audit can be repeated. Whose record differs is drawn too.
+        problem: A Problem one of whose records is replaced by the canary, or your own neighbours (D, D'). Default: a
+            small problem in which the worst canary has its full effect.
+        variant: As in `solve`.
+        steps: As in `solve`. Default: "tuned".
+        ratio: As in `solve`.
+        first_layer: False: leave the noise alone, and only tell D from D'. Default: True.
+        progress: As in `solve`. Default: None, a bar when stderr is a terminal.
+
+    Returns:
+        An AuditReport. `verdict` is "consistent" or "refuted", and `sentence` says why. `claimed` is the claim's
+        epsilon, `epsilon` the best lower bound, `reach` about the most that this canary could show (None where the
+        noise is not Gaussian). `checks` has the first layer, `bounds` every bound, and `summary()` is one JSON object.
+
+    Raises:
+        InputError: A name is unknown; `walk`, `runs`, `confidence`, `seed` or `activations` is out of range; D and D'
+            are not neighbours, or have the same gradient at the start; or the runs would take too much memory.
+        PrivacyError: `budget` is not a Budget, the algorithm does not have the mechanism, or secret noise cannot keep
+            the claim.
+
+    Example:
+        >>> import relaydp as rd
+        >>> report = rd.audit(budget=rd.Budget(4.0, 1e-5), runs=8000, seed=0)
+        >>> report.verdict, report.epsilon < report.claimed
+        ('consistent', True)
     """
     began = time.perf_counter()
     _check(algorithm, mechanism, budget, walk, runs, confidence, seed)

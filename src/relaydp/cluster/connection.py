@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from relaydp._version import __version__
 from relaydp.errors import InputError
 
 PORT, CLIENT_PORT = 6379, 10001  # of `ray start --head`: for programs on the cluster, and for ray:// from outside

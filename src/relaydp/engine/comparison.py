@@ -50,6 +50,7 @@ class Comparison:
     about: dict[str, Any] = field(default_factory=dict)  # what was compared on: data, loss, agents, graph, seeds, ...
 
     def row(self, algorithm: str) -> dict[str, Any]:
+        """The row of one algorithm."""
         return next(row for row in self.rows if row["algorithm"] == algorithm)
 
     def summary(self) -> dict[str, Any]:

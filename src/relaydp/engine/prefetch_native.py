@@ -25,7 +25,7 @@ from relaydp.problem.kernels.native import (
     word,
 )
 
-DIGEST = "4b5940b22c05"  # of problem/kernels/native.py
+DIGEST = "7daae82ad675"  # of problem/kernels/native.py
 LINE = 64  # bytes that come together
 MOST = 32  # lines of one row: what comes after them, a processor guesses by itself
 ROUTE, START, RECORDS, ROWS = 2, 3, 5, 9  # arguments

@@ -15,27 +15,66 @@ from relaydp.estimator.scaling import scale_for
 
 
 class RelayLinearRegression(RegressorMixin, RelayEstimator):
-    """Ridge regression over several sites, private for every record.
+    """Ridge regression over several sites, private for every record, as a scikit-learn regressor.
 
-        target_bound  PUBLIC (low, high) of y; targets outside are clipped. Needed for privacy, as `bounds` is
+    It simulates the consortium in this process. Features and targets are scaled from their bounds to [-1, 1]. What is
+    minimised is the mean over sites of each site's mean of (prediction - target)^2 / 2, plus (l2/2) ||w||^2 + l1
+    ||w||_1, on scaled features and targets: for sites of equal size and l1=0 that is sklearn.linear_model.Ridge with
+    alpha = l2 * number of records on the scaled features. The attributes are set by `fit`, and none of them holds a
+    record.
 
-    All other parameters are those of RelayLogisticRegression.
+    Args:
+        epsilon: How much one fit may leak of any record. math.inf, and nothing else, fits without privacy. Default: 1.
+        delta: The chance that the promise fails; well below 1/(number of records). Default: 1e-5.
+        graph: Who passes the baton to whom: a name as in `relaydp run --graph`, a relaydp.Graph, or a list of edges.
+            Default: "ring".
+        agents: How many equal shares, in row order, where `fit` is told no sites. Default: 8.
+        bounds: PUBLIC (low, high) of the features, two numbers or two lists with one number per feature; values outside
+            are clipped. Needed for privacy: bounds taken from the records would give them away. Default: None.
+        target_bound: PUBLIC (low, high) of y; targets outside are clipped. Needed for privacy, as `bounds` is. Default:
+            None.
+        record_norm: PUBLIC bound on a record's norm after scaling to [-1, 1]; longer records are shrunk to it. Default:
+            the root of the number of features, where there are bounds.
+        clip: Bound on the norm of one record's gradient. Default: the most that the bounds allow.
+        l1: Weight of the 1-norm, on coefficients of scaled features. Default: 0.
+        l2: Weight of the ridge, on coefficients of scaled features. Default: 0.01.
+        fit_intercept: Whether to add a constant, which nothing penalises. Default: True.
+        algorithm: A name from `relaydp.algorithms()`; one that minimises exactly is for simulations alone. Default:
+            "recal".
+        walk: How the baton travels. Default: "tour", which visits everybody in turn.
+        activations: How often each site acts. Default: chosen from public facts, 300 without privacy.
+        account: A PrivacyAccount that this fit is charged to. Default: None.
+        random_state: None (the default), for a private fit: its noise is secret and kept nowhere. An int, a RandomState
+            or a Generator makes the fit a simulation, which can be repeated bit for bit and promises nothing: whoever
+            knows the seed knows the noise.
 
-    Features and targets are scaled from their bounds to [-1, 1]. What is minimised is the mean over sites of each
-    site's mean of (prediction - target)^2 / 2, plus (l2/2) ||w||^2 + l1 ||w||_1, on scaled features and targets: for
-    sites of equal size and l1=0 that is sklearn.linear_model.Ridge with alpha = l2 * number of records on the scaled
-    features.
+    Attributes:
+        coef_: Coefficients in the units of X and y, for records within the bounds.
+        intercept_: The intercept in the same units.
+        sites_: The sites' names, in the order of the agents.
+        epsilon_: What was spent; inf for a simulation, or without privacy.
+        epsilon_planned_: What a private fit costs.
+        n_iter_: Activations of a site.
+        privacy_certificate_: What is promised, to whom, on what grounds, as a dict.
+        ledger_: The Ledger of all releases; None without privacy.
+        result_: The Result, without seeds and without checksums of the records.
+        n_features_in_: The number of features.
 
-    After `fit`: coef_ and intercept_ (in the units of X and y, for records within the bounds), sites_, epsilon_ (what
-    was spent; inf for a simulation, or without privacy), epsilon_planned_ (what a private fit costs), n_iter_
-    (activations of a site), privacy_certificate_, ledger_ (None without privacy), result_. None of them holds a record.
+    Raises:
+        PrivacyError: By `fit`, if epsilon is not above 0, it is finite and there are no `bounds` or no `target_bound`,
+            an account comes with epsilon=math.inf or with a `random_state` or would be overspent, or delta is 1/m or
+            more for a site with m records.
+        InputError: By `fit`, if an argument or the sites cannot be used, or the fit diverged.
 
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(0, 10, size=(4000, 2))
-    >>> y = 3.0 * X[:, 0] + rng.normal(size=4000)
-    >>> model = RelayLinearRegression(epsilon=2.0, bounds=(0, 10), target_bound=(0, 30)).fit(X, y)
-    >>> round(model.epsilon_, 6), bool(model.score(X, y) > 0.8)
-    (2.0, True)
+    Example:
+        >>> import numpy as np
+        >>> import relaydp as rd
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(0, 10, size=(4000, 2))
+        >>> y = 3.0 * X[:, 0] + rng.normal(size=4000)
+        >>> model = rd.RelayLinearRegression(epsilon=2.0, bounds=(0, 10), target_bound=(0, 30)).fit(X, y)
+        >>> round(model.epsilon_, 6), bool(model.score(X, y) > 0.8)
+        (2.0, True)
     """
 
     def __init__(
@@ -76,9 +115,23 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> RelayLinearRegression:
-        """Train on records X (records, features) with targets y; `sites` says whose each record is.
+        """Train on records X with targets y.
 
-        Agents are the sites in sorted order. The account, if there is one, is charged before a record is used.
+        The account, if there is one, is charged before a record is used.
+
+        Args:
+            X: The records, (records, features).
+            y: The targets, a number per record.
+            sites: Whose each record is: a name or a number per record. Agents are the sites in sorted order. Default:
+                None, `agents` equal shares in row order.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            PrivacyError: The fit would not be private as asked; see the class.
+            InputError: An argument, the sites or the targets cannot be used, or the fit diverged.
+            ValueError: By scikit-learn, if X or y cannot be used.
         """
         budget = self._budget()
         if budget is not None and self.target_bound is None:

@@ -16,42 +16,68 @@ from relaydp.estimator.base import RelayEstimator
 
 
 class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
-    """Logistic regression over several sites, private for every record. Two classes or more.
+    """Logistic regression over several sites, private for every record: a scikit-learn classifier.
 
-        epsilon       how much one fit may leak of any record; math.inf, and nothing else, fits without privacy
-        delta         the chance that the promise fails; well below 1/(number of records)
-        graph         who passes the baton to whom: a name as in `relaydp run --graph`, a relaydp.Graph, or edges
-        agents        how many equal shares, in row order, where `fit` is told no sites
-        bounds        PUBLIC (low, high) of the features, numbers or one a feature; values outside are clipped. Needed
-                      for privacy: bounds taken from the records would give them away
-        classes       PUBLIC list of the labels there can be. Needed for a private fit: one record could add a class to
-                      those in y. Simulations and fits without privacy take those in y where none are given
-        record_norm   PUBLIC bound on a record's norm after scaling to [-1, 1]; longer ones are shrunk to it
-        clip          bound on the norm of one record's gradient; default: the most that the bounds allow
-        l1, l2        weights of the 1-norm and of the ridge, on coefficients of scaled features
-        fit_intercept whether to add a constant, which nothing penalises
-        algorithm     a name from relaydp.algorithms(); one that minimises exactly is for simulations alone
-        walk          how the baton travels: "tour" visits everybody in turn
-        activations   how often each site acts; default: chosen from public facts, 300 without privacy
-        account       a PrivacyAccount that this fit is charged to
-        random_state  None, for a private fit: its noise is secret and kept nowhere. An int, a RandomState or a
-                      Generator makes the fit a simulation, which can be repeated bit for bit and promises nothing:
-                      whoever knows the seed knows the noise
+    There are two classes or more.
 
-    Features are scaled from `bounds` to [-1, 1]. What is minimised is the mean over sites of each site's mean loss,
-    plus (l2/2) ||w||^2 + l1 ||w||_1 on scaled features: for sites of equal size and l1=0 that is
-    sklearn.linear_model.LogisticRegression with C = 1 / (l2 * number of records) on the scaled features.
+    It simulates the consortium in this process. Features are scaled from `bounds` to [-1, 1]. What is minimised is the
+    mean over sites of each site's mean loss, plus (l2/2) ||w||^2 + l1 ||w||_1 on scaled features: for sites of equal
+    size and l1=0 that is sklearn.linear_model.LogisticRegression with C = 1 / (l2 * number of records) on the scaled
+    features. The attributes are set by `fit`, and none of them holds a record.
 
-    After `fit`: coef_ and intercept_ (in the units of X, for records within the bounds), classes_, sites_, epsilon_
-    (what was spent; inf for a simulation, or without privacy), epsilon_planned_ (what a private fit costs), n_iter_
-    (activations of a site), privacy_certificate_, ledger_ (None without privacy), result_. None of them holds a record.
+    Args:
+        epsilon: How much one fit may leak of any record. math.inf, and nothing else, fits without privacy. Default: 1.
+        delta: The chance that the promise fails; well below 1/(number of records). Default: 1e-5.
+        graph: Who passes the baton to whom: a name as in `relaydp run --graph`, a relaydp.Graph, or a list of edges.
+            Default: "ring".
+        agents: How many equal shares, in row order, where `fit` is told no sites. Default: 8.
+        bounds: PUBLIC (low, high) of the features, two numbers or two lists with one number per feature; values outside
+            are clipped. Needed for privacy: bounds taken from the records would give them away. Default: None.
+        classes: PUBLIC list of the labels there can be. Needed for a private fit: one record could add a class to those
+            in y. Simulations and fits without privacy take those in y where none are given. Default: None.
+        record_norm: PUBLIC bound on a record's norm after scaling to [-1, 1]; longer records are shrunk to it. Default:
+            the root of the number of features, where there are bounds.
+        clip: Bound on the norm of one record's gradient. Default: the most that the bounds allow.
+        l1: Weight of the 1-norm, on coefficients of scaled features. Default: 0.
+        l2: Weight of the ridge, on coefficients of scaled features. Default: 0.01.
+        fit_intercept: Whether to add a constant, which nothing penalises. Default: True.
+        algorithm: A name from `relaydp.algorithms()`; one that minimises exactly is for simulations alone. Default:
+            "recal".
+        walk: How the baton travels. Default: "tour", which visits everybody in turn.
+        activations: How often each site acts. Default: chosen from public facts, 300 without privacy.
+        account: A PrivacyAccount that this fit is charged to. Default: None.
+        random_state: None (the default), for a private fit: its noise is secret and kept nowhere. An int, a RandomState
+            or a Generator makes the fit a simulation, which can be repeated bit for bit and promises nothing: whoever
+            knows the seed knows the noise.
 
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(0, 10, size=(2000, 2))
-    >>> y = np.where(X[:, 0] + X[:, 1] > 10, "high", "low")
-    >>> model = RelayLogisticRegression(epsilon=1.0, bounds=(0, 10), classes=["high", "low"]).fit(X, y)
-    >>> round(model.epsilon_, 6), model.predict([[9.9, 9.9], [0.1, 0.1]]).tolist()
-    (1.0, ['high', 'low'])
+    Attributes:
+        coef_: Coefficients in the units of X, for records within the bounds.
+        intercept_: Intercepts in the same units.
+        classes_: The classes, in sorted order.
+        sites_: The sites' names, in the order of the agents.
+        epsilon_: What was spent; inf for a simulation, or without privacy.
+        epsilon_planned_: What a private fit costs.
+        n_iter_: Activations of a site.
+        privacy_certificate_: What is promised, to whom, on what grounds, as a dict.
+        ledger_: The Ledger of all releases; None without privacy.
+        result_: The Result, without seeds and without checksums of the records.
+        n_features_in_: The number of features.
+
+    Raises:
+        PrivacyError: By `fit`, if epsilon is not above 0, a private fit has no `bounds` or no `classes`, an account
+            comes with epsilon=math.inf or with a `random_state` or would be overspent, or delta is 1/m or more for a
+            site with m records.
+        InputError: By `fit`, if an argument, the sites or the classes cannot be used, or the fit diverged.
+
+    Example:
+        >>> import numpy as np
+        >>> import relaydp as rd
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(0, 10, size=(2000, 2))
+        >>> y = np.where(X[:, 0] + X[:, 1] > 10, "high", "low")
+        >>> model = rd.RelayLogisticRegression(epsilon=1.0, bounds=(0, 10), classes=["high", "low"]).fit(X, y)
+        >>> round(model.epsilon_, 6), model.predict([[9.9, 9.9], [0.1, 0.1]]).tolist()
+        (1.0, ['high', 'low'])
     """
 
     def __init__(
@@ -92,9 +118,23 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> RelayLogisticRegression:
-        """Train on records X (records, features) with labels y; `sites` says whose each record is.
+        """Train on records X with labels y.
 
-        Agents are the sites in sorted order. The account, if there is one, is charged before a record is used.
+        The account, if there is one, is charged before a record is used.
+
+        Args:
+            X: The records, (records, features).
+            y: The labels, a label per record.
+            sites: Whose each record is: a name or a number per record. Agents are the sites in sorted order. Default:
+                None, `agents` equal shares in row order.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            PrivacyError: The fit would not be private as asked; see the class.
+            InputError: An argument, the sites or the labels cannot be used, or the fit diverged.
+            ValueError: By scikit-learn, if X or y cannot be used.
         """
         budget = self._budget()
         if budget is not None and self.random_state is None and self.classes is None:

@@ -368,7 +368,7 @@ def random_regular(n: int, degree: int = 3, seed: int = 0) -> Graph:
 def from_networkx(g: networkx.Graph, name: str | None = None) -> Graph:
     """Convert a networkx graph.
 
-    Nodes numbered 0..n-1, even as text, keep their numbers; others are numbered in the order in which networkx lists them.
+    Nodes numbered 0..n-1, even as text, keep their numbers; others are numbered in networkx's order.
 
     Args:
         g: An undirected, connected `networkx.Graph`.
@@ -407,8 +407,8 @@ def from_edges(edges: Iterable[Any], agents: int | None = None, name: str | None
         The `Graph`.
 
     Raises:
-        InputError: If the agents are numbered from 1, an edge is not a pair of two different agents in range, or the graph
-            is disconnected.
+        InputError: If the agents are numbered from 1, an edge is not a pair of two different agents in range, or the
+            graph is disconnected.
 
     >>> import relaydp as rd
     >>> rd.from_edges([(0, 1), (1, 2)])
@@ -454,8 +454,8 @@ READERS = {".graphml": _read_graphml, **dict.fromkeys((".txt", ".csv", ".edges")
 def read_graph(path: str | Path) -> Graph:
     """Read a graph from a file: `.graphml`, or an edge list (`.txt`, `.csv`, `.edges`) with one pair per line.
 
-    An edge list numbers the agents from 0. Spaces, tabs, commas or semicolons separate the two numbers; what follows a #
-    is a comment.
+    An edge list numbers the agents from 0. Spaces, tabs, commas or semicolons separate the two numbers; what follows
+    a # is a comment.
 
     Args:
         path: The file; its ending says which format it has.
@@ -464,8 +464,8 @@ def read_graph(path: str | Path) -> Graph:
         The `Graph`, named after the file.
 
     Raises:
-        InputError: If the ending is unknown, the file cannot be read, a line is not a pair of numbers, or the edges do not
-            make a connected graph.
+        InputError: If the ending is unknown, the file cannot be read, a line is not a pair of numbers, or the edges do
+            not make a connected graph.
 
     >>> import pathlib, tempfile
     >>> import relaydp as rd

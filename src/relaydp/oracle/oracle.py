@@ -120,6 +120,23 @@ class _Closed(Once):
         raise PrivacyError("an algorithm's init asked the records, which nobody is charged for. Ask in `step`.")
 
 
+def one_question(turn: Turn | None) -> Once:
+    """What lets one question of this turn through; None is before the first turn, where `init` may ask nothing."""
+    return _Closed() if turn is None else Once()
+
+
+def check_points(agents: int, single: bool, draws: Array | None, *points: Array) -> None:
+    """Refuse a question at more or fewer points than one release covers: one per agent that is asked."""
+    for shape in map(np.shape, points):
+        drawn = shape if draws is None else draws.shape  # one for each coordinate
+        if not shape or shape[:-1] != (() if single else (agents,)) or shape != drawn:
+            asked, needed = ("one holder", "(dim,)") if single else ("all agents", f"({agents}, dim)")
+            raise PrivacyError(
+                f"an algorithm asked the door of {asked} with an array of shape {shape}; one release is at one "
+                f"point per agent, so that it needs {needed}, dim the length of x."
+            )
+
+
 NO_NETWORK = Network()
 LESS = 1e-12  # of a planned kappa, for rounding: what it moves of epsilon is within a budget's margin
 DEAR = 2**14  # numbers that a gradient reads
@@ -173,7 +190,7 @@ def open_door(
         return find_minimiser(slope, prox, v, _open(exact).smoothness + kappa, ridge + kappa, _dear(silos))
 
     def door(turn: Turn | None) -> Setting:
-        once = _Closed() if turn is None else Once()
+        once = one_question(turn)
         now: Any = turn
 
         def check_shape(single: bool, *points: Array) -> None:
@@ -184,14 +201,7 @@ def open_door(
                     f"an algorithm asked through the door of {door} in a turn of {other}; its noise is for {other}. "
                     "Ask `gradient` or `argmin` in a relay, `gradients` or `argmins` in rounds."
                 )
-            for shape in map(np.shape, points):
-                drawn = shape if now.draws is None else now.draws.shape  # one for each coordinate
-                if not shape or shape[:-1] != (() if single else (agents,)) or shape != drawn:
-                    asked, needed = ("one holder", "(dim,)") if single else ("all agents", f"({agents}, dim)")
-                    raise PrivacyError(
-                        f"an algorithm asked the door of {asked} with an array of shape {shape}; one release is at one "
-                        f"point per agent, so that it needs {needed}, dim the length of x."
-                    )
+            check_points(agents, single, now.draws, *points)
 
         def privatise(value: Array) -> Array:
             if not noisy:

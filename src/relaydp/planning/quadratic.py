@@ -9,6 +9,7 @@ curvatures in [mu, L] (here); with noise, the one with the least predicted exces
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -19,7 +20,9 @@ from jaxtyping import Array, Float
 
 from relaydp.algorithm import Algorithm, Door, Setting, Turn
 from relaydp.algorithm.menu import CONDITION
+from relaydp.errors import PrivacyError
 from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of, rounds, route
+from relaydp.oracle.oracle import check_points, one_question
 from relaydp.problem import Facts
 
 HOPS = 40_000  # hops simulated at most: about a second
@@ -97,28 +100,43 @@ def make_door(agents: int, network: Network, columns: Columns) -> Door:
     h, b = columns
 
     def door(turn: Turn | None) -> Setting:
-        def asked() -> tuple[Array, Array]:
-            assert turn is not None  # `init` asks nothing
-            return turn.holder, turn.scale
+        once = one_question(turn)
+        now: Any = turn
+
+        def asked(single: bool, *points: Array) -> tuple[Array, Array]:
+            # as strict as the oracle of a run: what a run would refuse is refused before it, by the same words
+            once.ask()
+            if (jnp.ndim(now.acts) == 0) != single:
+                here, other = ("one holder", "all agents") if single else ("all agents", "one holder")
+                raise PrivacyError(
+                    f"an algorithm asked through the door of {here} in a turn of {other}; its noise is for {other}. "
+                    "Ask `gradient` or `argmin` in a relay, `gradients` or `argmins` in rounds."
+                )
+            check_points(agents, single, None, *points)
+            return now.holder, now.scale
 
         def gradient(y: Array) -> Array:
-            i, scale = asked()
+            i, scale = asked(True, y)
             return h[i] * (y - b[i]) + scale
 
         def gradients(ys: Array) -> Array:
-            return h * (ys - b) + asked()[1].reshape(len(ys), -1)
+            return h * (ys - b) + asked(False, ys)[1].reshape(len(ys), -1)
 
         def argmin(p: Array, kappa: Array, v: Array, with_r: bool) -> Array:
-            i, scale = asked()
+            i, scale = asked(True, p, v)
             return (h[i] * b[i] - p - scale + kappa * v) / (h[i] + kappa)
 
         def argmins(p: Array, kappa: Array, v: Array, with_r: bool) -> Array:
-            return (h * b - p - asked()[1].reshape(len(p), -1) + kappa[:, None] * v) / (h + kappa[:, None])
+            scale = asked(False, p, v)[1].reshape(len(p), -1)
+            return (h * b - p - scale + kappa[:, None] * v) / (h + kappa[:, None])
 
         def prox(v: Array, t: Any) -> Array:
             return v
 
-        return Setting(agents, gradient, gradients, argmin, argmins, prox, jax.lax.cond, network)
+        def when(acts: Array, act: Callable[[], Any], relay: Callable[[], Any]) -> Any:
+            return jax.lax.cond(acts, once.within(act), relay)
+
+        return Setting(agents, gradient, gradients, argmin, argmins, prox, when, network)
 
     return door
 

@@ -81,26 +81,52 @@ def _pure_rho(epsilon: float) -> float:
 
 
 class PrivacyAccount:
-    """A budget that many runs share: pass it as `account=` to every `solve`, or estimator, over the same people.
+    """A budget that many private runs share.
 
-        epsilon, delta   what all runs together may cost
-        path             a file to keep the account in: shared by processes, and still there tomorrow. Without it the
-                         account lives in this process and cannot be sent to another
-        allow_large_delta   as a Budget has it: the account's delta may be 1/m or more for agents with m records
-
+    Pass it as `account=` to every `solve`, or estimator, over the same people. A run is charged before it reads a
+    record and stays charged if it fails. One that would overspend is refused, and nothing is charged.
     `PrivacyAccount.open(path)` opens a file that is there, with the budget in it. `relaydp account` makes and shows
     such files, and `relaydp run --account` charges them.
 
     `sklearn.base.clone` shares an account instead of copying it, so that the folds of `cross_val_score` all charge the
-    same one. A run is charged before it reads a record and stays charged if it fails.
+    same one.
 
     Formal guarantee. All models made with one account are together (epsilon, delta)-DP for every record (replace one),
     if which record takes part in which run does not depend on the records, and their noise is independent. It is: only
     private runs are charged, and those draw their noise anew from the operating system.
 
-    >>> account = PrivacyAccount(epsilon=1.0, delta=1e-5)
-    >>> account.spent, round(account.left, 6), account.fits
-    (0.0, 1.0, [])
+    Args:
+        epsilon: What all runs together may cost, at `delta`.
+        delta: The chance that the promise about all runs fails.
+        path: A file to keep the account in: processes share it, and it stays when they end. It is made if it is not
+            there. Default: None; the account is in this process and cannot be sent to another.
+        allow_large_delta: As a Budget has it: the account's delta may be 1/m or more for agents with m records. It is
+            not kept in the file. Default: False.
+
+    Attributes:
+        budget: The Budget that all runs share.
+        path: The file, as an absolute path, or None.
+        fits: What was charged, in order: a list with `charged` (when, UTC), `what`, `rho` and `epsilon` (of this run
+            alone) of each.
+        spent: epsilon so far, at the account's delta. Runs that were chosen by looking at earlier ones are covered by
+            the account's whole epsilon, not by this smaller number.
+        left: The largest epsilon that one more run at this delta can have. rho adds up and epsilon does not, so that
+            `spent` and `left` together are more than the account's epsilon.
+
+    Raises:
+        PrivacyError: epsilon or delta cannot be promised, or the file has another budget or cannot be used. `charge`
+            raises it for a run that would overspend, and pickling for an account without a file.
+        InputError: The file is a database of something else.
+
+    Example:
+        >>> import relaydp as rd
+        >>> account = rd.PrivacyAccount(epsilon=1.0, delta=1e-4)
+        >>> account.spent, round(account.left, 6), account.fits
+        (0.0, 1.0, [])
+        >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+        >>> result = rd.solve(problem, rd.ring(4), budget=rd.Budget(0.5, 1e-4), walk="cyclic", account=account)
+        >>> round(account.spent, 4), round(account.left, 4), len(account.fits)
+        (0.5, 0.8227, 1)
     """
 
     def __init__(
@@ -122,7 +148,18 @@ class PrivacyAccount:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, allow_large_delta: bool = False) -> PrivacyAccount:
-        """The account in a file that is there; none is made."""
+        """Open the account in a file that is there; none is made.
+
+        Args:
+            path: The account's file.
+            allow_large_delta: As for a new account. Default: False.
+
+        Returns:
+            The account, with the budget in the file.
+
+        Raises:
+            PrivacyError: There is no file, it is not an account, or it was changed by hand.
+        """
         file = Path(path).absolute()
         if not file.is_file():
             raise PrivacyError(
@@ -163,9 +200,20 @@ class PrivacyAccount:
     # -- charging
 
     def charge(self, ledger: Ledger, what: str = "a run", sizes: ArrayLike | None = None) -> int:
-        """Enter a run with these planned releases and return its number, from 1; or refuse it and change nothing.
+        """Enter a run with these planned releases, or refuse it and change nothing.
 
-        sizes   how many records each agent has: the account's delta is held to them as a run's is
+        Args:
+            ledger: A Ledger with every release of the run. A run costs what its worst agent spends.
+            what: What the run is, in a few words.
+            sizes: How many records each agent has: the account's delta is held to them as a run's is. Default: not
+                checked.
+
+        Returns:
+            The run's number, from 1.
+
+        Raises:
+            PrivacyError: The run would overspend, has a sampled release, delta is 1/m or more for an agent with m
+                records, or the file cannot be used.
         """
         if sizes is not None:
             check_records(self.budget, sizes)

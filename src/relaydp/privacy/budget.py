@@ -19,20 +19,32 @@ DELTA_FLOOR, DELTA_CEILING = 1e-30, 0.5
 class Budget:
     """(epsilon, delta)-differential privacy for every record of every agent, over the whole run.
 
-    Adjacency: replace one record of one agent. Whatever anybody concludes from all batons ever sent, they
-    would have concluded with nearly the same probability had that record been another: e^epsilon times, plus
-    delta.
+    Adjacency: replace one record of one agent. Whatever anybody concludes from all batons ever sent, they would have
+    concluded with nearly the same probability had that record been another: e^epsilon times, plus delta.
 
-        epsilon  how much may leak: 0.1 is strong, 1 usual, 10 weak.
-        delta    the chance that the promise fails; well below 1/(number of records).
-        allow_large_delta   make a promise with a delta of 1/m or more all the same, where m is the records of an agent.
-                            Simulations promise nothing and may have any delta between 0 and 1.
+    Args:
+        epsilon: How much may leak: 0.1 is strong, 1 usual, 10 weak.
+        delta: The chance that the promise fails; well below 1/(number of records).
+        allow_large_delta: Make a promise with a delta of 1/m or more all the same, where m is the records of an agent.
+            Simulations promise nothing and may have any delta between 0 and 1. Default: False.
 
-    >>> budget = Budget(epsilon=1, delta=1e-5)
-    >>> budget
-    Budget(epsilon=1.0, delta=1e-05)
-    >>> print(budget)
-    (1, 1e-05)-DP: rho 0.03593 exact, 0.02082 by the paper's conversion
+    Attributes:
+        epsilon: As given, as a float.
+        delta: As given, as a float.
+        allow_large_delta: As given. Two budgets that differ in it alone are equal.
+        rho: The zCDP that Gaussian releases may cost in all. Calibrate noise with this one.
+        rho_paper: The same by the paper's conversion: smaller, hence more noise for the same promise.
+
+    Raises:
+        PrivacyError: epsilon is not a finite number above 0, or delta is not strictly between 0 and 1.
+
+    Example:
+        >>> import relaydp as rd
+        >>> budget = rd.Budget(epsilon=1, delta=1e-5)
+        >>> budget
+        Budget(epsilon=1.0, delta=1e-05)
+        >>> print(budget)
+        (1, 1e-05)-DP: rho 0.03593 exact, 0.02082 by the paper's conversion
     """
 
     epsilon: float

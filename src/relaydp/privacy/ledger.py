@@ -69,25 +69,45 @@ class Release:
 
 
 class Ledger:
-    """The releases of `agents` agents, none to spend more than `limit_rho` (one number, or one an agent).
+    """A record of every agent's releases, which refuses a release that would overspend.
 
-    A release that would overspend raises PrivacyError and leaves the ledger as it was: charge, then add noise
-    and send. Activations number themselves, so none can be skipped or repeated.
+    A release that would overspend raises PrivacyError and leaves the ledger as it was: charge, then add noise and send.
+    Activations number themselves, so none can be skipped or repeated. `charge` and `charge_many` enter releases;
+    `spent`, `epsilon`, `epsilon_of` and `by_agent` say what they cost; `to_json` and `from_json` save and read a
+    ledger. Its length is the number of releases, and iteration goes over them in order.
 
-    Formal guarantee. The run is (epsilon(delta), delta)-DP for every delta if each release is what its kind
-    says (for sampled ones: under the conditions of `epsilon_sampled`), of the sensitivity charged (replace one
-    record of its agent), agents touch their data in no other way, and scales and activations were planned
-    without looking at releases. Where they were chosen along the way, what holds is the limit, not the smaller
-    sum spent.
+    Formal guarantee. The run is (epsilon(delta), delta)-DP for every delta if each release is what its kind says (for
+    sampled ones: under the conditions of `epsilon_sampled`), of the sensitivity charged (replace one record of its
+    agent), agents touch their data in no other way, and scales and activations were planned without looking at
+    releases. Where they were chosen along the way, what holds is the limit, not the smaller sum spent.
 
-    >>> ledger = Ledger(agents=2, limit_rho=0.3)
-    >>> release = ledger.charge(agent=1, hop=0, sensitivity=1.0, scale=2.0)
-    >>> release.activation, release.rho
-    (1, 0.125)
-    >>> ledger.charge(agent=1, hop=1, sensitivity=1.0, scale=2.0, kind="sampled", sampling=0.1).rho
-    0.125
-    >>> ledger.spent().tolist(), ledger.plf, ledger.account(1e-5)
-    ([0.0, 0.25], 2, 'PLD')
+    Args:
+        agents: The number of agents, 1 or more.
+        limit_rho: The most rho that each agent may spend: one number, or one number per agent. math.inf records without
+            a limit; `Budget.rho` is the limit of a budget.
+
+    Attributes:
+        agents: The number of agents.
+        limit: The most rho each agent may spend, as an array.
+        counts: tau_i: how many releases each agent has made, as an array.
+        rho: What the run costs: the most that any agent has spent.
+        plf: The privacy leakage frequency: the most releases of any agent.
+
+    Raises:
+        PrivacyError: `agents` or `limit_rho` is out of range. `charge` raises it for a release that would overspend or
+            is out of range, and `from_json` for a file that was changed.
+        InputError: By `charge` and `charge_many`, if the kind is not "gaussian", "pure" or "sampled".
+
+    Example:
+        >>> import relaydp as rd
+        >>> ledger = rd.Ledger(agents=2, limit_rho=0.3)
+        >>> release = ledger.charge(agent=1, hop=0, sensitivity=1.0, scale=2.0)
+        >>> release.activation, release.rho
+        (1, 0.125)
+        >>> ledger.charge(agent=1, hop=1, sensitivity=1.0, scale=2.0, kind="sampled", sampling=0.1).rho
+        0.125
+        >>> ledger.spent().tolist(), ledger.plf, ledger.account(1e-5)
+        ([0.0, 0.25], 2, 'PLD')
     """
 
     def __init__(self, agents: int, limit_rho: ArrayLike) -> None:

@@ -45,7 +45,7 @@ point:
     f.  Custom losses are clipped by the norm of the very gradient that is added. Where its squares underflow, it is
         shorter than 1e-150 and no clip (1e-60 or more) touches it; where they overflow, it counts as 0.
 
-`tests/engine/test_neighbours.py` tries the worst records known on every path.
+`tests/problem/kernels/test_neighbours.py` tries the worst records known on every path.
 """
 
 from __future__ import annotations

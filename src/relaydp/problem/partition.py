@@ -125,8 +125,8 @@ def even(agents: int) -> Splitter:
         agents: The number of agents, 1 or more.
 
     Returns:
-        A split to pass as `agents=` of a problem: a function from `Records` to `Split(order, sizes, names)`. Private runs
-        accept it.
+        A split to pass as `agents=` of a problem: a function from `Records` to `Split(order, sizes, names)`. Private
+        runs accept it.
 
     Raises:
         InputError: If `agents` is less than 1, or, when records are split, larger than their number.
@@ -159,12 +159,12 @@ def by_sizes(sizes: Sequence[int]) -> Splitter:
         sizes: The number of records of each agent, 1 or more each. They add up to the number of records.
 
     Returns:
-        A split to pass as `agents=` of a problem: a function from `Records` to `Split(order, sizes, names)`. Private runs
-        accept it.
+        A split to pass as `agents=` of a problem: a function from `Records` to `Split(order, sizes, names)`. Private
+        runs accept it.
 
     Raises:
-        InputError: If `sizes` is not a list of whole numbers, or, when records are split, an agent would hold none or the
-            sizes do not add up to the number of records.
+        InputError: If `sizes` is not a list of whole numbers, or, when records are split, an agent would hold none or
+            the sizes do not add up to the number of records.
 
     >>> import numpy as np
     >>> import relaydp as rd
@@ -226,8 +226,8 @@ def by_column(name: str) -> Splitter:
 def dirichlet(agents: int, concentration: float, seed: int = 0) -> Splitter:
     """Split with label skew: each class is dealt to the agents in shares drawn from Dirichlet(concentration).
 
-    Small concentrations give agents that see almost one class only; large ones an even mix. It simulates who holds what, so
-    it may look at the labels, and private runs refuse it; in a real consortium the records are already split.
+    Small concentrations give agents that see almost one class only; large ones an even mix. It simulates who holds
+    what, so it may look at the labels, and private runs refuse it; in a real consortium the records are already split.
 
     Args:
         agents: The number of agents, 1 or more.
@@ -272,8 +272,8 @@ def splitter(agents: int | str | Sequence[int] | Splitter) -> Splitter:
     """Turn what `agents=` of a problem may be into a split.
 
     Args:
-        agents: A count (`even`), a list of sizes (`by_sizes`), a group column's name (`by_column`), or a split, which is
-            returned as it is.
+        agents: A count (`even`), a list of sizes (`by_sizes`), a group column's name (`by_column`), or a split, which
+            is returned as it is.
 
     Returns:
         A function from `Records` to `Split(order, sizes, names)`.

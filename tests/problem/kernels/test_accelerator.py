@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_fused import FEATURES, LOSSES, SIZES, assert_same, by_hand, draw_problem, draw_x, far_points
+from test_kernels import FEATURES, LOSSES, SIZES, assert_same, by_hand, draw_problem, draw_x, far_points
 
 import relaydp as rd
 from relaydp.problem.agent_records import Silos

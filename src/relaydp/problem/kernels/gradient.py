@@ -59,7 +59,7 @@ from relaydp.problem.kernels.native import (
     work,
 )
 
-DIGEST = "4b5940b22c05"  # of machine.py
+DIGEST = "7daae82ad675"  # of machine.py
 ROWS = 8  # read together: x and the sum then pass through the nearest cache once for all of them
 BLOCK = 64  # rows whose slopes are computed together, which is what short rows spend their time on
 SHORT = 64  # features: so many rows of a block stay in the nearest cache

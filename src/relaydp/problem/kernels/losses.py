@@ -58,7 +58,7 @@ from relaydp.problem.kernels.native import (
     work,
 )
 
-DIGEST = "a421d364fdbd"  # of machine.py and panels.py
+DIGEST = "e469becc4f49"  # of machine.py and panels.py
 FOLDED = 512  # records: the product of so many numbers from 1 to 2 is one that a double holds
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_fused import FEATURES, LOSSES, STORED, draw_x
+from test_kernels import FEATURES, LOSSES, STORED, draw_x
 
 import relaydp as rd
 from relaydp.privacy import mechanism
