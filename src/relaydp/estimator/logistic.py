@@ -64,9 +64,9 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         n_features_in_: The number of features.
 
     Raises:
-        PrivacyError: By `fit`, if epsilon is not above 0, a private fit has no `bounds` or no `classes`, an account
-            comes with epsilon=math.inf or with a `random_state` or would be overspent, or delta is 1/m or more for a
-            site with m records.
+        PrivacyError: By `fit`, if epsilon is not above 0, a fit with a budget has no `bounds`, a private one no
+            `classes`, an account comes with epsilon=math.inf or with a `random_state` or would be overspent, or delta
+            is 1/m or more for a site with m records.
         InputError: By `fit`, if an argument, the sites or the classes cannot be used, or the fit diverged.
 
     Example:
