@@ -154,7 +154,7 @@ def test_a_bad_address_is_named_within_seconds(kind, study, monkeypatch):
 
 @pytest.mark.shipped
 def test_other_versions_on_the_cluster_are_refused(cluster, monkeypatch):
-    monkeypatch.setattr("relaydp.__version__", "9.9")
+    monkeypatch.setattr("relaydp.cluster.connection.__version__", "9.9")
     with pytest.raises(InputError, match=r"other versions.*this process has relaydp 9\.9"):
         with connect(cluster.address):
             pass
