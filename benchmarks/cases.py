@@ -142,10 +142,12 @@ def hop_runner(problem: Any, graph: Any, plan: Any, hops: int) -> Callable[[], N
     return go
 
 
-def silos_of(problem: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def records_of(problem: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Each agent's features and labels, dense float64, as a researcher would hold them."""
-    silos = problem.working_silos.dense()
-    X, y, start, size = (np.asarray(part) for part in (silos.X, silos.y, silos.start, silos.size))
+    agent_records = problem.working_records.dense()
+    X, y, start, size = (
+        np.asarray(part) for part in (agent_records.X, agent_records.y, agent_records.start, agent_records.size)
+    )
     rows = [slice(first, first + many) for first, many in zip(start, size, strict=True)]
     return [np.ascontiguousarray(X[part]) for part in rows], [y[part] for part in rows]
 
@@ -193,7 +195,7 @@ def floor(name: str, loss: str, options: Options) -> Figures:
     if options.part == "ours":
         runner(problem, graph, plan)
         return []
-    A, b = silos_of(problem)
+    A, b = records_of(problem)
     if options.part == "beside":
         problem.__dict__.clear()  # what is left is what a researcher would hold
         numpy_recal(A, b, loss, plan.steps, 1)
@@ -227,7 +229,9 @@ def floor(name: str, loss: str, options: Options) -> Figures:
 
     def whole() -> None:
         fresh = dataclasses.replace(problem)
-        fresh.__dict__["silos"] = problem.silos  # records loaded and laid out, everything after that anew
+        fresh.__dict__["agent_records"] = (
+            problem.agent_records
+        )  # records loaded and laid out, everything after that anew
         runner(fresh, graph, plan, warm=False)()
 
     gram = build()
@@ -251,7 +255,7 @@ def skips_records(problem: Any, graph: Any, plan: Any) -> bool:
     """Whether this run takes its gradients from A'A, made beforehand, and reads no record."""
     from relaydp.engine.loop import world_of
 
-    return getattr(world_of(problem, graph, plan).silos, "gram", None) is not None
+    return getattr(world_of(problem, graph, plan).agent_records, "gram", None) is not None
 
 
 def matmul_rate(rows: int, columns: int, width: int, repeats: int) -> float:
@@ -281,7 +285,7 @@ def batch(name: str, many: int, options: Options) -> Figures:
         return run_plans(problem, graph, [plan] * many, keys)
 
     together()
-    A, b = silos_of(problem)
+    A, b = records_of(problem)
     one, all_, loop = best(options.repeats, single, together, lambda: numpy_recal(A, b, "logistic", plan.steps, laps))
     rows, hops = len(problem.data) // AGENTS, laps * AGENTS
     rate = 4.0 * rows * problem.dim * hops * many / all_
@@ -431,7 +435,7 @@ def octave(name: str, options: Options) -> Figures:
     laps = 10 if options.quick else 50
     problem, graph = make_problem(name, "logistic", options), rd.ring(AGENTS)
     plan = make_plan(problem, graph, laps)
-    A, b = silos_of(problem)
+    A, b = records_of(problem)
     cells = [np.empty(AGENTS, object) for _ in range(2)]
     for i in range(AGENTS):
         cells[0][i], cells[1][i] = A[i], b[i][:, None]
@@ -483,7 +487,7 @@ def gpu(options: Options) -> Figures:
         lambda: multiply(A, X).block_until_ready(),
     )
     bandwidth = 2 * big.size * 8 * often / copied
-    stored = problem.silos_for(laps, clipped=False).X.dtype.itemsize
+    stored = problem.records_for(laps, clipped=False).X.dtype.itemsize
     ours = 2 * rows * problem.dim * stored * hops / alone  # each of the two products reads the records once
     rate, peak = (4.0 * rows * problem.dim * many * times for times in (hops / together, often / multiplied))
     return [

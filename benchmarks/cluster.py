@@ -133,7 +133,7 @@ def one_agent(path: str, records: int, dim: int) -> dict[str, float]:
     """What an agent does by itself; run in a process of its own."""
     import relaydp as rd
     from relaydp.cluster import partitions, solving_apart
-    from relaydp.cluster.agent_actors import Agent, Seating
+    from relaydp.cluster.agent_actors import Agent, PartySetup
 
     options = dict(columns=None, features=dim, label=None, classes=[0, 1], ranges=None, l2=0.01, record_norm=1.0)
     task = partitions.make_task("logistic", **options)
@@ -143,9 +143,9 @@ def one_agent(path: str, records: int, dim: int) -> dict[str, float]:
     budget = rd.Budget(1e6, 1e-5)
     asked = solving_apart.Asked("recal", "auto", budget, 50, "tour", STEPS, 0, 0, None, None, None)
     plan = solving_apart._plan(partitions.outline(task, [records] * AGENTS), graph, asked)
-    seating = [Seating(solving_apart._brief(plan), graph, 0, about.raw, about.kept, (about.fingerprint,) * AGENTS)]
-    rows, baton = agent.act(seating, b"", None, 0, 0)
-    act = seconds(lambda: agent.act(seating, rows, baton, 2, 1), 30)
+    setup = [PartySetup(solving_apart._brief(plan), graph, 0, about.raw, about.kept, (about.fingerprint,) * AGENTS)]
+    rows, baton = agent.act(setup, b"", None, 0, 0)
+    act = seconds(lambda: agent.act(setup, rows, baton, 2, 1), 30)
     with open("/proc/self/status") as status:
         taken = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
     load = seconds(lambda: partitions.read_part(part, task, lambda value: value), 3)

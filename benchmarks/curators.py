@@ -87,8 +87,8 @@ def gathered(problem: rd.Problem) -> rd.Problem:
 
 def all_records(curator: rd.Problem) -> tuple[np.ndarray, np.ndarray]:
     """Features as the loss sees them (scaled, shrunk to the record norm), and labels."""
-    silos = curator.working_silos.dense()
-    return np.asarray(silos.X), np.asarray(silos.y)
+    agent_records = curator.working_records.dense()
+    return np.asarray(agent_records.X), np.asarray(agent_records.y)
 
 
 # -- AdaSSP

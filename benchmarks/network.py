@@ -7,7 +7,7 @@
     idle       memory and processor time of an agent's processes after the end, while it lingers, with the half that
                holds the records and once that has been let go
 
-The agents are the real ones (`relaydp agent serve`'s code), each a process of its own; only `Vault.relay` is replaced.
+The agents run the code of `relaydp agent serve`, each in its own process; only `RecordsProcess.relay` is replaced.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ class Stamp:
 
 def launch_stand_in(settings: Any, pipe: Any) -> None:
     """What the half with the records runs instead: an activation gives the baton back as it came."""
-    from relaydp.network.records.process import Vault, work
+    from relaydp.network.records.process import RecordsProcess, work
 
-    Vault.relay = lambda self, rows, baton, hop, activation: (rows or self.seat.begin(), baton)  # type: ignore[method-assign]
+    RecordsProcess.relay = lambda self, rows, baton, hop, activation: (rows or self.local.begin(), baton)  # type: ignore[method-assign]
     work(settings, pipe)
 
 

@@ -152,7 +152,7 @@ class Fuzzer:
                 wire.send(b"".join(frames))
                 wire.look(0.02)
             self.seen["spoilt frames"] += 1
-        except OSError:  # the agent is opening its door anew
+        except OSError:  # the agent is opening its oracle anew
             self.seen["no connection"] += 1
             time.sleep(0.02)
 

@@ -96,7 +96,7 @@ def run_unsafe(settings: Any, log: str, hook: Any = None) -> None:
     from relaydp.network.operations.agent import Agent
 
     async def ask_nothing(self: Any, j: int) -> Any:
-        return await self.peers[j].greet(self.brief.identity, self.journal.epoch)
+        return await self.peers[j].greet(self.public_plan.identity, self.journal.epoch)
 
     Agent.greet = ask_nothing
     run_early(settings, log, hook)

@@ -45,7 +45,7 @@ def test(name: str) -> str:
 ONCE = test("oracle/test_oracle.py::test_whoever_asks_more_than_once_a_turn_is_refused")
 INIT = test("oracle/test_oracle.py::test_init_may_not_ask")
 UNSEEN = test("oracle/test_oracle.py::test_a_step_sees_no_noise")
-SHUT = test("oracle/test_oracle.py::test_the_gradient_doors_are_shut_under_noise_in_the_objective")
+SHUT = test("oracle/test_oracle.py::test_the_gradient_oracles_are_shut_under_noise_in_the_objective")
 KAPPA = test("oracle/test_oracle.py::test_a_minimiser_with_less_kappa_than_was_priced_is_no_number")
 NO_OBJECTIVE = test("oracle/test_oracle.py::test_secret_noise_goes_into_no_objective")
 REFUSED = test("privacy/test_objective.py::test_a_private_run_is_refused_before_a_record_is_touched")
@@ -84,9 +84,9 @@ class Mutant:
 
 SECRET = "return release_secret_traced(value, scale, now.draws)"
 KEYED = "return release(value, scale, now.key)"
-ANSWER = "return charged(privatise(silos.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))"
+ANSWER = "return charged(privatise(agent_records.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))"
 DRAWN = "draws=draw_gradient_noise(np.asarray(part.acts), problem.dim)"
-AVERAGED = "(lambda g: g * jnp.minimum(1.0, clip / jnp.linalg.norm(g)))(silos.gradient(now.holder, y, None))"
+AVERAGED = "(lambda g: g * jnp.minimum(1.0, clip / jnp.linalg.norm(g)))(agent_records.gradient(now.holder, y, None))"
 REUSED = """flat = draws.reshape(-1, dim)
     return flat[np.arange(len(flat)) % 12].reshape(draws.shape)"""
 FROM_WALK = (
@@ -161,11 +161,11 @@ MUTANTS = [
     # what it is added to
     Mutant(
         "clip after averaging", "oracle/oracle.py", ANSWER,
-        ANSWER.replace("silos.gradient(now.holder, y, clip)", AVERAGED), "audit",
+        ANSWER.replace("agent_records.gradient(now.holder, y, clip)", AVERAGED), "audit",
     ),
     Mutant(
         "data-dependent step", "oracle/oracle.py", ANSWER,
-        ANSWER.replace("privatise", "(1.0 + 0.2 * jnp.tanh(silos.y[0])) * privatise"), "audit",
+        ANSWER.replace("privatise", "(1.0 + 0.2 * jnp.tanh(agent_records.y[0])) * privatise"), "audit",
     ),
     Mutant(
         "data-dependent plan", "planning/planner.py",
@@ -188,10 +188,10 @@ MUTANTS = [
         "norm capped before clipping", "problem/problem.py", "norm=column(norm),",
         "norm=column(np.minimum(norm, 1.0)),", "audit",
     ),
-    # the door
-    Mutant("door asked twice", "oracle/oracle.py", "if self._asked:", "if False:", ONCE),
+    # the oracle
+    Mutant("oracle asked twice", "oracle/oracle.py", "if self._asked:", "if False:", ONCE),
     Mutant(
-        "door asked in a loop", "oracle/oracle.py",
+        "oracle asked in a loop", "oracle/oracle.py",
         "return any(trace == get_opaque_trace_state() for trace in self._traces)", "return True", ONCE,
     ),
     Mutant(
@@ -203,7 +203,7 @@ MUTANTS = [
         "fine = jnp.ones_like(kappa, bool)", KAPPA,
     ),
     Mutant(
-        "door answers where nobody acts", "oracle/oracle.py",
+        "oracle answers where nobody acts", "oracle/oracle.py",
         "return jnp.where(now.acts if answer.ndim == 1 else now.acts[:, None], answer, 0.0)", "return answer", NOBODY,
     ),
     # training alone

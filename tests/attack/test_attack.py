@@ -1,4 +1,4 @@
-"""What the messages give away: every inference against what the door really gave, for every algorithm."""
+"""What the messages give away: every inference against what the oracle really gave, for every algorithm."""
 
 from dataclasses import replace
 
@@ -39,13 +39,13 @@ def run(problem, name="recal", **options):
 def loss_gradient(problem, clip=None):
     """The truth, for the scorer only."""
     bound = None if clip is None else jnp.asarray(clip)
-    silos = problem.working_silos
-    gradient = jax.jit(lambda i, y: silos.gradient(i, y, bound))
+    agent_records = problem.working_records
+    gradient = jax.jit(lambda i, y: agent_records.gradient(i, y, bound))
     return lambda agent, point: gradient(jnp.int32(agent), jnp.asarray(point))
 
 
 def spied(problem, graph, algorithm, seed=0, x0=None, scale=None, **options):
-    """Run with a spy at the door, who notes every answer: (transcript and facts, [(agent, point, loss part)]).
+    """Run with a spy at the oracle, who notes every answer: (transcript and facts, [(agent, point, loss part)]).
 
     With a `scale` gradients are clipped to 1 and get noise of that scale, as under the sound mechanism but unplanned.
     """
@@ -59,12 +59,12 @@ def spied(problem, graph, algorithm, seed=0, x0=None, scale=None, **options):
         facts, scales = replace(plan.facts, clip=1.0), np.full_like(plan.scales, scale)
         plan = replace(plan, mechanism="gradient", facts=facts, scales=scales)
     world = jax.tree.map(jnp.asarray, world_of(problem, graph, plan))
-    door = world.door(plan.variant, batched=True)
+    oracle = world.oracle(plan.variant, batched=True)
     start = jnp.zeros(problem.dim) if x0 is None else jnp.asarray(x0)
 
     def hop(state, turn):
         turn = turn._replace(key=jax.random.fold_in(noise_key, turn.hop))
-        setting, notes = door(turn), []
+        setting, notes = oracle(turn), []
 
         def gradient(y):
             notes.append((y, setting.gradient(y)))
@@ -80,7 +80,7 @@ def spied(problem, graph, algorithm, seed=0, x0=None, scale=None, **options):
         return state, (payload, heard)
 
     turns = jax.tree.map(jnp.asarray, turns_of(plan, len(plan.route)))
-    state = plan.algorithm.init(door(None), plan.steps, start)
+    state = plan.algorithm.init(oracle(None), plan.steps, start)
     _, (sent, (points, answers)) = jax.jit(lambda state: jax.lax.scan(hop, state, turns))(state)
     sent = jax.tree.map(np.asarray, sent)
     outcome = Outcome(np.zeros(problem.dim), len(plan.route), np.empty(0), np.empty((0, 0)), sent, "finished")
@@ -106,7 +106,7 @@ def spied(problem, graph, algorithm, seed=0, x0=None, scale=None, **options):
 
 
 def compare(found, notes, tolerance=1e-8):
-    """Each inferred row, on its exact coordinates, is what the door gave that agent at that activation."""
+    """Each inferred row, on its exact coordinates, is what the oracle gave that agent at that activation."""
     heard = {}
     for agent, point, answer in notes:
         heard.setdefault(agent, []).append((point, answer))
@@ -150,7 +150,7 @@ def test_an_argmin_found_by_iteration_gives_its_gradient_away_too(name):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SOUND)
 def test_under_the_sound_mechanism_what_is_recovered_is_the_noisy_gradient_and_no_more(name):
-    """The inferred gradient is the door's noisy answer to 1e-8; from the records' own it is as far as the noise."""
+    """The inferred gradient is the oracle's noisy answer to 1e-8; from the records' own it is as far as the noise."""
     problem = make_problem(clip=1.0)
     view, notes = spied(problem, rd.path(4), name, scale=0.5, walk="random", activations=8)
     found = infer(view)

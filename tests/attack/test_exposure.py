@@ -18,7 +18,7 @@ from relaydp.attack.exposure import METHODS, About, expose
 from relaydp.auditing.campaigns import IMAGES, few, gradient_errors, true_records
 from relaydp.cli.main import app
 from relaydp.errors import InputError
-from relaydp.problem import Problem, Silos
+from relaydp.problem import AgentRecords, Problem
 
 DELTA = 1e-5
 CLAIM = rd.Budget(1.0, DELTA)  # what the published mechanism says it keeps
@@ -102,8 +102,8 @@ def test_the_sound_mechanism_gives_away_the_noisy_gradient_and_its_noise_is_what
     assert found.exact.all() and len(found) == 60 * problem.agents
     assert result.ledger is not None
     scale = {(release.agent, release.activation): release.scale for release in result.ledger}
-    silos, clip = problem.working_silos, jnp.asarray(problem.gradient_bound())
-    truth = jax.jit(lambda i, y: silos.gradient(i, y, clip))
+    agent_records, clip = problem.working_records, jnp.asarray(problem.gradient_bound())
+    truth = jax.jit(lambda i, y: agent_records.gradient(i, y, clip))
     residual = []
     for k, i in enumerate(found.agent):
         clean = np.asarray(truth(jnp.int32(i), jnp.asarray(found.point[k])))
@@ -239,7 +239,7 @@ def test_a_view_holds_no_records():
     assert [field.name for field in dataclasses.fields(View)] == fields
     problem = images_of("digits", 4, "softmax")
     held = reachable(View.of(run(problem, activations=3)))
-    assert not any(isinstance(one, Problem | rd.Records | Silos | rd.result.Result) for one in held)
+    assert not any(isinstance(one, Problem | rd.Records | AgentRecords | rd.result.Result) for one in held)
     features = true_records(problem, np.arange(4))
     for one in held:
         if isinstance(one, np.ndarray | jax.Array) and np.shape(one)[-1:] == (64,):
@@ -267,7 +267,7 @@ def test_an_attack_works_from_a_saved_folder_whose_data_is_gone(tmp_path, monkey
 
     del problem, result
     for name in ("gradient", "gradients", "value", "mean_gradient", "dense"):
-        monkeypatch.setattr(Silos, name, shut)
+        monkeypatch.setattr(AgentRecords, name, shut)
     monkeypatch.setattr("relaydp.data.catalogue.load_data", shut)
     monkeypatch.setattr(rd.Records, "__post_init__", shut)
     saved = rd.load_result(folder)

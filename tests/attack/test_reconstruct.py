@@ -77,7 +77,7 @@ def test_linear_models_are_those_relaydp_trains(loss):
     build = {"least-squares": rd.least_squares, "logistic": rd.logistic, "softmax": rd.softmax}[loss]
     problem = build(rd.Records(X[:40], data.y[:40]), agents=1, intercept=True)
     vector = jax.random.normal(KEY, (problem.dim,))
-    theirs = problem.silos.gradient(jnp.array(0), vector, None)
+    theirs = problem.agent_records.gradient(jnp.array(0), vector, None)
     model, outputs = Linear(loss), problem.loss.outputs
     labels = jnp.asarray(problem.encode_labels(np.asarray(data.y[:40])))
     ours = model.gradient(model.from_vector(vector, outputs), jnp.asarray(X[:40]), labels)

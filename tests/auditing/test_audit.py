@@ -101,7 +101,10 @@ def test_the_worst_canary_moves_the_mean_gradient_by_the_whole_sensitivity_where
     first, second, _ = neighbours(built_in(3, mechanism, 0), "worst")
     clip = jax.numpy.asarray(1.0) if mechanism == "gradient" else None  # the published one has a slope to match
     for x in np.random.default_rng(0).normal(size=(20, 3)) * 100:
-        a, b = (np.asarray(p.silos.gradient(jax.numpy.int32(0), jax.numpy.asarray(x), clip)) for p in (first, second))
+        a, b = (
+            np.asarray(p.agent_records.gradient(jax.numpy.int32(0), jax.numpy.asarray(x), clip))
+            for p in (first, second)
+        )
         assert math.isclose(np.linalg.norm(a - b), 2.0 / records, rel_tol=1e-12)
 
 
@@ -319,7 +322,7 @@ def test_noise_in_the_objective_is_mapped_to_normal_noise():
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("loss", ["logistic", "huber", "softmax", "custom"])
 def test_the_auditors_clipped_mean_is_the_engines(loss):
-    """Two ways to one number: record by record in NumPy, and the silos' own."""
+    """Two ways to one number: record by record in NumPy, and the package's own."""
     draw = np.random.default_rng(0)
     X = draw.normal(size=(17, 4))
     options = {"l2": 0.1, "record_norm": 2.0, "clip": 0.3}
@@ -332,7 +335,7 @@ def test_the_auditors_clipped_mean_is_the_engines(loss):
     agents, points = np.array([2, 0, 1, 1]), draw.normal(size=(4, problem.dim))
     ours = clipped_means(problem, agents, points, 0.3)
     for i, point, row in zip(agents, points, ours, strict=True):
-        engine = problem.silos.gradient(jax.numpy.int32(i), jax.numpy.asarray(point), jax.numpy.asarray(0.3))
+        engine = problem.agent_records.gradient(jax.numpy.int32(i), jax.numpy.asarray(point), jax.numpy.asarray(0.3))
         assert np.allclose(engine, row, rtol=0, atol=1e-14)
 
 
@@ -397,10 +400,10 @@ def test_audit_catches_a_plan_that_looked_at_the_records(monkeypatch):
 
 
 def test_audit_catches_a_dropped_clip(monkeypatch):
-    from relaydp.problem import Silos
+    from relaydp.problem import AgentRecords
 
-    gradient = Silos.gradient
-    monkeypatch.setattr(Silos, "gradient", lambda self, i, x, clip: gradient(self, i, x, None))
+    gradient = AgentRecords.gradient
+    monkeypatch.setattr(AgentRecords, "gradient", lambda self, i, x, clip: gradient(self, i, x, None))
     report = blind()
     assert report.refuted and report.epsilon > 2.0 and report.reach > 5.0
 

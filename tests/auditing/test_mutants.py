@@ -10,10 +10,10 @@ NEEDED = {
     "noise x 0.8", "noise x 0.95", "clip after averaging", "no noise at one hop in 50", "data-dependent step",
     "noise reused every 12 hops", "sensitivity without the 2", "fused kernel clips to 2c",
     "fused kernel leaves last rows unclipped", "norm capped before clipping", "objective noise x 0.8",
-    "sampler scale x 0.8", "solve_alone clips at 10c", "one seed for two runs", "door asked twice",
-    "door answers where nobody acts", "secret draws replaced by zeros", "walk seed equals noise seed",
+    "sampler scale x 0.8", "solve_alone clips at 10c", "one seed for two runs", "oracle asked twice",
+    "oracle answers where nobody acts", "secret draws replaced by zeros", "walk seed equals noise seed",
 }  # fmt: skip
-CHEAP = ["door asked twice", "init may ask"]
+CHEAP = ["oracle asked twice", "init may ask"]
 
 
 def test_every_name_is_one_row_and_none_is_missing():

@@ -17,7 +17,7 @@ from relaydp.cluster.agent_actors import Agent
 from relaydp.cluster.checkpoint import NAME, Keeper, Standing
 from relaydp.engine import loop
 from relaydp.errors import InputError, PrivacyError
-from relaydp.party.party import Seat
+from relaydp.party.party import LocalParty
 
 RING, KITE = rd.ring(4), rd.Graph("kite", 4, np.array([(0, 1), (0, 2), (1, 2), (2, 3)]))
 BUDGET = rd.Budget(4.0, 1e-4)
@@ -430,13 +430,13 @@ def test_what_cannot_run_apart_is_refused_before_any_release(tmp_path):
         assert not {"act", "turn"} & {method for _, method in room.calls}
 
 
-def test_a_seat_without_noise_takes_only_plans_that_promise_nothing():
+def test_a_party_without_noise_takes_only_plans_that_promise_nothing():
     X, y = records_of("logistic", EQUAL)[0]
     task = task_of(LOGISTIC)
     own, whole = task.problem(rd.Records(X, y), [20]), partitions.outline(task, EQUAL)
     private = solving_apart._plan(whole, KITE, asked(budget=BUDGET))
-    with pytest.raises(PrivacyError, match="'gradient' arrived at a seat without noise"):
-        Seat(private, KITE, 0, own, None)
+    with pytest.raises(PrivacyError, match="'gradient' arrived at a local without noise"):
+        LocalParty(private, KITE, 0, own, None)
 
 
 def test_few_records_are_one_part_for_one_thread():
@@ -495,7 +495,7 @@ def test_a_notebooks_own_loop_is_no_obstacle():
 
 
 def test_a_time_out_says_what_was_waited_for():
-    crew = object.__new__(agent_actors.RayCrew)
+    crew = object.__new__(agent_actors.RayAgents)
     crew.ray, crew.patience = SimpleNamespace(exceptions=None), 0.01
     part = partitions.Part(1, "agent 1", "/data/1.csv")
     never = SimpleNamespace(as_future=lambda: asyncio.sleep(5))

@@ -57,12 +57,12 @@ APP += "app.callback()(lambda: None); app.command('sweep')(sweep.sweep); app()"
 HELD = """
 import time
 from relaydp.cluster import process_workers
-wait, done = process_workers.LocalCrew.wait, []
+wait, done = process_workers.LocalWorkers.wait, []
 def wait_once(crew, seconds):
     time.sleep(3600 * bool(done))
     done.extend(found := wait(crew, seconds))
     return found
-process_workers.LocalCrew.wait = wait_once
+process_workers.LocalWorkers.wait = wait_once
 """
 
 

@@ -1,4 +1,4 @@
-"""Data at the door: what the catalogue promises, what files give back, and what each bad file is told."""
+"""Data at the oracle: what the catalogue promises, what files give back, and what each bad file is told."""
 
 import bz2
 import csv

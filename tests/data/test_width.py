@@ -48,7 +48,7 @@ def test_it_is_refused_before_anything_is_charged(files, tmp_path):
     for entrance in (solve, alone):
         with pytest.raises(PrivacyError, match="largest index"):
             entrance(made, account=account)
-    assert account.spent == 0.0 and "silos" not in vars(made)
+    assert account.spent == 0.0 and "agent_records" not in vars(made)
     with pytest.raises(PrivacyError, match="largest index"):  # a file by its name
         solve(rd.logistic(str(files["narrow"]), agents=3, ranges=(0, 1), classes=[0, 1]))
 

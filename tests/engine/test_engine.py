@@ -39,7 +39,7 @@ def test_the_noise_on_the_gradient_has_the_scale_the_ledger_says(cancer):
     """Attack the sound mechanism through the batons: what comes out is the clipped gradient plus exactly that noise."""
     result = rd.solve(cancer, rd.ring(6), budget=BUDGET, walk="cyclic", activations=60, seed=1)
     scales = {(r.agent, r.activation): r.scale for r in result.ledger}
-    counts, residuals, exact = np.zeros(6, int), [], jax.jit(cancer.silos.gradient)
+    counts, residuals, exact = np.zeros(6, int), [], jax.jit(cancer.agent_records.gradient)
     for i, y, gradient in noisy_gradients(result, 6, cancer.dim):
         counts[i] += 1
         clean = np.asarray(exact(np.int32(i), y, np.float64(2.0))) + cancer.l2 * y

@@ -62,7 +62,7 @@ from relaydp.network.consortium.identity import CERTIFICATE, KEY
 from relaydp.network.messages import relay_pb2 as pb
 from relaydp.network.messages.journal import NOTED, SENT, Journal
 from relaydp.network.messages.wire import BATON, ENDING, ROUND, Message, pack, parse
-from relaydp.network.records.process import Vault
+from relaydp.network.records.process import RecordsProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -490,8 +490,10 @@ class Siege:
 
 def begin_epoch(lab, party, epoch):
     """A journal in which agreed reroutings have begun an epoch, so that there is an older one."""
-    brief = Vault(lab.settings(party)).brief
-    journal = Journal(lab.journal(party), brief.identity, f"p{party}", brief.limit_rho, tolerance=brief.tolerance)
+    public_plan = RecordsProcess(lab.settings(party)).public_plan
+    journal = Journal(
+        lab.journal(party), public_plan.identity, f"p{party}", public_plan.limit_rho, tolerance=public_plan.tolerance
+    )
     journal.commit(facts={"epoch": epoch})
     journal.close()
 
@@ -697,8 +699,8 @@ def test_rounds_refuse_what_cannot_be_and_end_right(tmp_path):
     running = [siege.process]
     try:
         wait_for(lambda: logged(siege.log, "serving"))
-        brief = Vault(lab.settings(0)).brief
-        right = Message(siege.identity, 0, ROUND, 0, (), 0, b"", bytes(8 * brief.vectors * brief.dim))
+        public_plan = RecordsProcess(lab.settings(0)).public_plan
+        right = Message(siege.identity, 0, ROUND, 0, (), 0, b"", bytes(8 * public_plan.vectors * public_plan.dim))
         with closing(channel(siege.home(0), siege.home(1), siege.address, "p1")) as calls:
             method = calls.unary_unary(f"{RELAY}/Pass")
             for name, (change, reason) in ROUNDS.items():

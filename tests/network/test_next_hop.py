@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import relaydp as rd
 from relaydp.graph import route
-from relaydp.network.messages.next_hop import Course, route_of
+from relaydp.network.messages.next_hop import NextHop, route_of
 from relaydp.network.records.public_plan import LONGEST_PAUSE
 
 GRAPHS = {
@@ -52,7 +52,7 @@ def test_it_is_the_simulators_route_while_everybody_answers(name, walk, seed):
     graph, start, T = GRAPHS[name], 1, 7
     key = jax.random.split(jax.random.key(seed))[0]
     laid_out = route(graph, walk, T, key=key, start=start, rule="plan")
-    hops, made = follow(Course(graph, walk, seed, start, T, patience=500), graph, start)
+    hops, made = follow(NextHop(graph, walk, seed, start, T, patience=500), graph, start)
     holder, receiver, acts, activation = route_of(hops, graph.agents)
     last = len(hops) - 1  # the laid-out route may relay on to the end of its lap
     assert np.array_equal(holder, laid_out.holder[: last + 1])
@@ -67,7 +67,7 @@ def test_a_walk_longer_than_a_block_of_draws_goes_on():
     key = jax.random.split(jax.random.key(1))[0]
     laid_out = route(graph, "random", 400, key=key, rule="plan")
     assert len(laid_out) > 4096
-    hops, _ = follow(Course(graph, "random", 1, 0, 400, patience=10_000), graph, 0)
+    hops, _ = follow(NextHop(graph, "random", 1, 0, 400, patience=10_000), graph, 0)
     assert np.array_equal(route_of(hops, 12)[0], laid_out.holder)
 
 
@@ -81,7 +81,7 @@ def test_a_walk_longer_than_a_block_of_draws_goes_on():
 def test_everybody_acts_as_planned_however_often_neighbours_fail(name, walk, seed, failing):
     """Who answers changes the route, never how often a party acts."""
     graph, draw = GRAPHS[name], np.random.default_rng(seed)
-    course = Course(graph, walk, seed % 97, 0, 4, patience=10_000)
+    course = NextHop(graph, walk, seed % 97, 0, 4, patience=10_000)
     hops, made = follow(course, graph, 0, up=lambda hop, j: draw.random() > failing)
     assert made == [4] * graph.agents
     assert route_of(hops, graph.agents)[2].sum() == 4 * graph.agents
@@ -90,7 +90,7 @@ def test_everybody_acts_as_planned_however_often_neighbours_fail(name, walk, see
 @pytest.mark.parametrize("walk", WALKS)
 def test_a_party_that_is_away_for_long_is_walked_around_and_caught_up_with(walk):
     graph = rd.ring(6)
-    course = Course(graph, walk, 0, 0, 5, patience=10_000)
+    course = NextHop(graph, walk, 0, 0, 5, patience=10_000)
     hops, made = follow(course, graph, 0, up=lambda hop, j: j != 3 or hop > 200)
     assert made == [5] * 6
     before = [at for at, _, acts in hops[:150] if acts]
@@ -99,20 +99,20 @@ def test_a_party_that_is_away_for_long_is_walked_around_and_caught_up_with(walk)
 
 def test_who_never_answers_ends_the_run_after_the_agreed_patience():
     graph = rd.ring(6)
-    course = Course(graph, "cyclic", 0, 0, 5, patience=60)
+    course = NextHop(graph, "cyclic", 0, 0, 5, patience=60)
     hops, made = follow(course, graph, 0, up=lambda hop, j: j != 3)
     assert made[3] == 0 and [made[j] for j in (0, 1, 2, 4, 5)] == [5] * 5
     assert not any(acts for _, _, acts in hops[-60:])
 
 
 def test_a_lost_party_is_not_waited_for():
-    course = Course(rd.ring(4), "cyclic", 0, 0, 2, patience=60)
+    course = NextHop(rd.ring(4), "cyclic", 0, 0, 2, patience=60)
     assert course.pace.ended((2, 2, 0, 2), 0, lost=frozenset({2}))
     assert not course.pace.ended((2, 1, 0, 2), 0, lost=frozenset({2}))
     assert 2 not in course.choices(1, 1, 0, (1, 0, 0, 0), lost=frozenset({2}))
 
 
 def test_it_pauses_only_when_nobody_can_act():
-    course = Course(rd.ring(4), "cyclic", 0, 0, 2, patience=60)
+    course = NextHop(rd.ring(4), "cyclic", 0, 0, 2, patience=60)
     assert [course.pace.pause(idle) for idle in range(4)] == [0.0] * 4
     assert 0 < course.pace.pause(4) < course.pace.pause(12) <= course.pace.pause(10_000) == LONGEST_PAUSE

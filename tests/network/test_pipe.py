@@ -13,14 +13,14 @@ from relaydp.network.messages import relaying as relaying_module
 from relaydp.network.messages.relaying import Relaying
 from relaydp.network.messages.wire import BATON, Message
 from relaydp.network.records import pipe
-from relaydp.network.records.pipe import Workroom
+from relaydp.network.records.pipe import RecordsPipe
 from relaydp.network.records.public_plan import Pace, Way
 
 
 def answer_when_told(settings, pipe):
     """A stand-in for the process with the records: it answers a question that names a file when that file is there,
     and says by another that it has the question."""
-    pipe.send((True, "brief"))
+    pipe.send((True, "public_plan"))
     while True:
         try:
             method, arguments = pipe.recv()
@@ -39,7 +39,7 @@ def answer_when_told(settings, pipe):
 @pytest.fixture
 def room(monkeypatch):
     monkeypatch.setattr(pipe, "_launch", answer_when_told)
-    made = Workroom(None)
+    made = RecordsPipe(None)
     yield made
     made.close()
 
@@ -108,7 +108,7 @@ class Neighbourhood:
 
     def __init__(self):
         pace, way = Pace(3, 5, 10), Way(0, 3, (1, 2), (0, 1, 2))
-        self.brief, self.names, self.lost = SimpleNamespace(pace=pace, way=way), ("a", "b", "c"), frozenset()
+        self.public_plan, self.names, self.lost = SimpleNamespace(pace=pace, way=way), ("a", "b", "c"), frozenset()
         self.asked, self.answer = [], asyncio.Event()
 
     async def greet(self, j):

@@ -1,4 +1,4 @@
-"""Laws of the door: it answers once a turn, to whoever acts, with noise that no step sees and no two turns share."""
+"""Laws of the oracle: it answers once a turn, to whoever acts, with noise that no step sees and no two turns share."""
 
 import math
 import threading
@@ -168,13 +168,13 @@ def in_both_branches(setting, steps, state, turn):
     return told(setting.when(turn.acts[0], lambda: setting.gradients(state.x), lambda: setting.gradients(-state.x)))
 
 
-def through_two_doors(setting, steps, state, turn):
+def through_two_oracles(setting, steps, state, turn):
     return told(state.x + setting.gradients(state.x) + setting.gradient(state.x[0])[None, :])
 
 
 EVIL = [
     twice, in_a_loop, in_a_while, in_a_scan, in_a_map, in_vmap, in_jit, in_a_derivative, in_when_inside_a_loop,
-    in_a_loop_inside_when, in_both_branches, through_two_doors,
+    in_a_loop_inside_when, in_both_branches, through_two_oracles,
 ]  # fmt: skip
 
 
@@ -194,30 +194,30 @@ def test_init_may_not_ask(solved, seed):
         solved(outside(lambda setting, steps, state, turn: told(state.x), init), seed)
 
 
-def test_the_exact_door_is_shut_under_noise_on_gradients(solved):
+def test_the_exact_oracle_is_shut_under_noise_on_gradients(solved):
     def step(setting, steps, state, turn):
         return told(setting.argmins(state.x, jnp.ones(setting.agents), state.x, False))
 
-    with pytest.raises(rd.errors.PrivacyError, match="exact door is closed"):
+    with pytest.raises(rd.errors.PrivacyError, match="exact oracle is closed"):
         solved(outside(step))
 
 
-@pytest.mark.parametrize("door", ["gradient", "gradients"])
-def test_the_gradient_doors_are_shut_under_noise_in_the_objective(solved, door):
+@pytest.mark.parametrize("oracle", ["gradient", "gradients"])
+def test_the_gradient_oracles_are_shut_under_noise_in_the_objective(solved, oracle):
     """There is no clip and no noise behind them."""
 
     def step(setting, steps, state, turn):
-        if door == "gradients":
+        if oracle == "gradients":
             return told(setting.gradients(state.x))
         return told(setting.gradient(state.x))
 
-    algorithm = exactly(step, **(RELAY if door == "gradient" else {}))
+    algorithm = exactly(step, **(RELAY if oracle == "gradient" else {}))
     with pytest.raises(rd.errors.PrivacyError, match="noise is in the objective"):
         solved(algorithm, 0, walk="cyclic")
 
 
 @pytest.mark.parametrize(("mechanism", "seed"), [("gradient", None), ("gradient", 0), ("objective", 0)])
-def test_a_round_may_not_ask_through_the_door_of_one_holder(solved, mechanism, seed):
+def test_a_round_may_not_ask_through_the_oracle_of_one_holder(solved, mechanism, seed):
     """A round has noise for every agent. Laid on one agent's answer, copy by copy, for one charge, the mean of
     the copies would have a fraction of it: refused by name, and not by luck with shapes."""
 
@@ -231,7 +231,7 @@ def test_a_round_may_not_ask_through_the_door_of_one_holder(solved, mechanism, s
         solved((exactly if mechanism == "objective" else outside)(step), seed, toy(agents=5, features=5))
 
 
-def test_a_relay_may_not_ask_through_the_door_of_everybody(solved):
+def test_a_relay_may_not_ask_through_the_oracle_of_everybody(solved):
     def step(setting, steps, state, turn):
         return told(setting.gradients(jnp.stack([state.x] * setting.agents))[0])
 
@@ -270,8 +270,8 @@ def test_a_private_run_asks_at_points_as_long_as_its_noise(solved, relay):
         solved(method, walk="cyclic")
 
 
-@pytest.mark.parametrize("door", ["argmin", "argmins"])
-def test_minimisers_are_asked_at_one_point_too(solved, door):
+@pytest.mark.parametrize("oracle", ["argmin", "argmins"])
+def test_minimisers_are_asked_at_one_point_too(solved, oracle):
     """Noise has the shape of p: one number for all coordinates would be the noise of one."""
 
     def step(setting, steps, state, turn):
@@ -279,7 +279,7 @@ def test_minimisers_are_asked_at_one_point_too(solved, door):
         ask, kappa = (setting.argmin, jnp.asarray(KAPPA)) if x.ndim == 1 else (setting.argmins, jnp.full(4, KAPPA))
         return told(ask(x[..., 0], kappa, x, False))
 
-    method = exactly(step, **(RELAY if door == "argmin" else {}))
+    method = exactly(step, **(RELAY if oracle == "argmin" else {}))
     with pytest.raises(rd.errors.PrivacyError, match="one release is at one point per agent"):
         solved(method, 0, walk="cyclic")
 
@@ -330,7 +330,7 @@ def test_whoever_asks_once_is_answered_also_in_when(solved):
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_asks_exactly_once_a_turn(name):
-    """Traced with a counter at all four doors. Fewer than once would be charged for nothing; more is refused."""
+    """Traced with a counter at all four oracles. Fewer than once would be charged for nothing; more is refused."""
     method, problem, graph = ALGORITHMS[name], toy(), rd.ring(4)
     sound = "gradient" if "gradient" in method.mechanisms else "objective"
     plan = make_plan(
@@ -341,19 +341,19 @@ def test_every_algorithm_asks_exactly_once_a_turn(name):
     world = jax.tree.map(jnp.asarray, world_of(problem, graph, plan))
     turns = jax.tree.map(jnp.asarray, turns_of(plan, len(plan.route)))
     turn = jax.tree.map(lambda part: part[0], turns)._replace(key=jax.random.key(0))
-    start = world.door(plan.variant)(None)
+    start = world.oracle(plan.variant)(None)
     state = jax.eval_shape(lambda x0: method.init(start, plan.steps, x0), jnp.zeros(problem.dim))
     asked = []
 
     def step(state, turn):
-        setting = world.door(plan.variant)(turn)
+        setting = world.oracle(plan.variant)(turn)
 
-        def counted(door, *question):
-            asked.append(door)
-            return getattr(setting, door)(*question)
+        def counted(oracle, *question):
+            asked.append(oracle)
+            return getattr(setting, oracle)(*question)
 
-        doors = {door: partial(counted, door) for door in ("gradient", "gradients", "argmin", "argmins")}
-        return method.step(setting._replace(**doors), plan.steps, state, turn._replace(key=None))
+        oracles = {oracle: partial(counted, oracle) for oracle in ("gradient", "gradients", "argmin", "argmins")}
+        return method.step(setting._replace(**oracles), plan.steps, state, turn._replace(key=None))
 
     jax.eval_shape(step, state, turn)
     assert len(asked) == 1
@@ -374,7 +374,7 @@ def test_a_step_sees_no_noise(solved, seed):
 # -- what is answered
 
 
-def doors(problem, algorithm, mechanism, draws):
+def oracles(problem, algorithm, mechanism, draws):
     """For each turn of a plan, the setting; and its turns, in which nobody acts at times."""
     graph = rd.ring(problem.agents)
     plan = make_plan(
@@ -389,25 +389,25 @@ def doors(problem, algorithm, mechanism, draws):
         turn = turn._replace(draws=jnp.full(shape, 3, jnp.int64))
     else:
         turn = turn._replace(key=jax.random.key(1))
-    return world.door(plan.variant), turn
+    return world.oracle(plan.variant), turn
 
 
 @pytest.mark.parametrize("draws", [True, False], ids=["secret", "key"])
 def test_where_nobody_acts_the_answer_is_0(problem, draws):
     """Nobody is charged there. In a round this holds agent by agent."""
     y = jnp.ones(problem.dim)
-    door, turn = doors(problem, "recal", "gradient", draws)
-    assert np.any(door(turn).gradient(y)) and not np.any(door(turn._replace(acts=jnp.asarray(False))).gradient(y))
-    door, turn = doors(problem, "nids", "gradient", draws)
+    oracle, turn = oracles(problem, "recal", "gradient", draws)
+    assert np.any(oracle(turn).gradient(y)) and not np.any(oracle(turn._replace(acts=jnp.asarray(False))).gradient(y))
+    oracle, turn = oracles(problem, "nids", "gradient", draws)
     some = turn._replace(acts=jnp.asarray([True, False, True, False]))
-    answer = np.asarray(door(some).gradients(jnp.ones((4, problem.dim))))
+    answer = np.asarray(oracle(some).gradients(jnp.ones((4, problem.dim))))
     assert (answer != 0).all(axis=1).tolist() == [True, False, True, False] and not answer[[1, 3]].any()
     if draws:  # which no objective has
         return
-    door, turn = doors(problem, "d-admm", "objective", draws)
+    oracle, turn = oracles(problem, "d-admm", "objective", draws)
     some = turn._replace(acts=jnp.asarray([False, True, False, False]))
     everywhere = jnp.ones((4, problem.dim))
-    answer = np.asarray(door(some).argmins(everywhere, turn.kappa, everywhere, False))
+    answer = np.asarray(oracle(some).argmins(everywhere, turn.kappa, everywhere, False))
     assert answer[1].all() and not answer[[0, 2, 3]].any()
 
 
@@ -415,23 +415,23 @@ def test_a_minimiser_with_less_kappa_than_was_priced_is_no_number(problem):
     """With less curvature a record bends more than is paid for; more is fine, and so is the last bit. Compiled code
     cannot raise. Agent by agent in a round."""
     zeros, everywhere = jnp.zeros(problem.dim), jnp.zeros((4, problem.dim))
-    door, turn = doors(problem, "d-admm", "objective", False)
+    oracle, turn = oracles(problem, "d-admm", "objective", False)
     shares = jnp.asarray([1.0, 0.99, 2.0, 1.0 - 1e-15])
-    answer = np.asarray(door(turn).argmins(everywhere, shares * turn.kappa, everywhere, False))
+    answer = np.asarray(oracle(turn).argmins(everywhere, shares * turn.kappa, everywhere, False))
     assert np.isfinite(answer).all(axis=1).tolist() == [True, False, True, True] and np.isnan(answer[1]).all()
-    door, turn = doors(problem, "walkman", "objective", False)
+    oracle, turn = oracles(problem, "walkman", "objective", False)
     for share, fine in ((1.0, True), (1.5, True), (0.999, False), (0.0, False), (-1.0, False), (math.nan, False)):
-        answer = np.asarray(door(turn).argmin(zeros, share * turn.kappa, zeros, False))
+        answer = np.asarray(oracle(turn).argmin(zeros, share * turn.kappa, zeros, False))
         assert np.isfinite(answer).all() == fine and (fine or np.isnan(answer).all()), share
 
 
 def test_secret_noise_goes_into_no_objective(problem):
     """Only simulations have noise there: a turn without their key is refused."""
-    door, turn = doors(problem, "walkman", "objective", False)
+    oracle, turn = oracles(problem, "walkman", "objective", False)
     zeros = jnp.zeros(problem.dim)
     hidden = turn._replace(key=None, draws=jnp.full(problem.dim, 3, jnp.int64))
     with pytest.raises(rd.errors.PrivacyError, match="key=None arrived for noise in the objective"):
-        door(hidden).argmin(zeros, turn.kappa, zeros, False)
+        oracle(hidden).argmin(zeros, turn.kappa, zeros, False)
 
 
 def asks_with(kappa):

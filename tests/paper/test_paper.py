@@ -14,7 +14,7 @@ import relaydp as rd
 from relaydp.cli.main import app
 from relaydp.errors import InputError
 from relaydp.paper import EXPERIMENTS, FULL, QUICK, attacks, find_experiments, run_experiments, runner, runs
-from relaydp.paper.experiment import AS_PRINTED, USEFUL, Experiment, Found, Table
+from relaydp.paper.experiment import AS_PRINTED, USEFUL, Experiment, Found, ResultTable
 from relaydp.paper.printed import LINEAR, TABLES
 from relaydp.paper.runner import read_cell
 from relaydp.paper.runs import Run, Timing, measure, problem_of, seconds
@@ -146,7 +146,7 @@ def squares(broken=()):
 
     def show(found, folder):
         rows = [(str(cell.seeds), str(found.of(cell).get("square", "missing"))) for cell in cells(found.effort)]
-        return [Table("Squares", ("n", "n^2"), rows), "<b> & plain"]
+        return [ResultTable("Squares", ("n", "n^2"), rows), "<b> & plain"]
 
     def cells(effort):
         return [replace(SMALL, seeds=k) for k in (1, 2, 3)]

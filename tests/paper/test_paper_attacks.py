@@ -12,7 +12,7 @@ from relaydp.auditing.campaigns import fresh_runs
 from relaydp.cli import attack as command
 from relaydp.paper import attacks
 from relaydp.paper.attacks import ATTACKS, GIVEN_AWAY, KEPT, METHODS, SHOWN, cell_of, pack, unpack, verdicts
-from relaydp.paper.experiment import FULL, QUICK, Effort, Found, Picture, Table
+from relaydp.paper.experiment import FULL, QUICK, Effort, Found, Picture, ResultTable
 from relaydp.paper.runner import read_cell, run_experiments
 
 TINY = Effort("tiny", data=("fashion-small",), images=2, search=size(0, 20))
@@ -149,13 +149,13 @@ def test_a_curve_is_drawn_of_what_the_cell_holds(found, tmp_path):
 
 
 def test_a_page_of_some_cells_says_what_is_missing(found, tmp_path):
-    assert not any(isinstance(block, Table | Picture) for block in ATTACKS.show(Found(TINY, {}), tmp_path))
+    assert not any(isinstance(block, ResultTable | Picture) for block in ATTACKS.show(Found(TINY, {}), tmp_path))
     two = TINY._replace(data=("fashion-small", "digits", "breast-cancer"))
     here, refused = cell_of("fashion-small", "closed-form", two), cell_of("digits", "closed-form", two)
     cells = {here.key: found.of(here), refused.key: {"error": "10 different labels arrived."}}
     blocks = ATTACKS.show(Found(two, cells), tmp_path)
     assert [block.name for block in blocks if isinstance(block, Picture)] == ["attack-closed-form"]
-    gradients, marks = (block for block in blocks if isinstance(block, Table))
+    gradients, marks = (block for block in blocks if isinstance(block, ResultTable))
     assert gradients.rows[0] == ("RECAL", "10 of 10", "refused", "-")
     assert marks.rows[0][3:] == ("refused", "refused")
     assert blocks[-1] == "Refused: digits, Closed form: 10 different labels arrived."

@@ -12,7 +12,7 @@ from relaydp.engine import solve
 from relaydp.graph import Graph, ring
 from relaydp.paper import complexity, relations
 from relaydp.paper.complexity import COMPLEXITY, METHODS, Count, cell_of, first_below, fit_power, form_value, verdict
-from relaydp.paper.experiment import QUICK, Found, Table
+from relaydp.paper.experiment import QUICK, Found, ResultTable
 from relaydp.paper.relations import RELATIONS, Leakage, plf_curve
 from relaydp.paper.runner import run_experiments
 from relaydp.problem import minimise
@@ -167,7 +167,7 @@ def test_pages_cope_with_nothing_and_with_refusals(tmp_path):
         assert len(keys) == len(cells)
         for cells_found in ({}, {key: {"error": "no such thing"} for key in keys}):
             blocks = experiment.show(Found(TINY, cells_found), tmp_path)
-            assert any(isinstance(block, Table) for block in blocks)
+            assert any(isinstance(block, ResultTable) for block in blocks)
 
 
 def test_walks_of_methods_suit_their_graphs():

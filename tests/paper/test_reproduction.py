@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from relaydp.paper import EXPERIMENTS, FULL
-from relaydp.paper.experiment import Found, Table
+from relaydp.paper.experiment import Found, ResultTable
 from relaydp.paper.runs import measure
 from relaydp.paper.tables import ALL_ROWS, printed_cell, useful_cell
 
@@ -76,6 +76,6 @@ def test_every_table_of_an_experiment_is_on_the_page():
     for name, experiment in EXPERIMENTS.items():
         part = section(name)
         for block in experiment.show(Found(FULL, {}), Path("nowhere")) if name.startswith("table") else ():
-            if isinstance(block, Table):
+            if isinstance(block, ResultTable):
                 assert f"**{block.title}**" in part
         assert f"relaydp paper run {name}" in PAGE and len(part) > 500

@@ -20,7 +20,7 @@ from scipy import stats
 import relaydp as rd
 from relaydp.algorithm import Turn
 from relaydp.errors import InputError, PrivacyError
-from relaydp.oracle.oracle import open_door
+from relaydp.oracle.oracle import make_oracle
 from relaydp.party import noise
 from relaydp.party.noise import Sampler, Seeded
 from relaydp.privacy.mechanism import release
@@ -152,26 +152,26 @@ def test_a_party_s_row_is_the_simulator_s_bit_for_bit(seed):
                 assert sample.tobytes() == np.asarray(expected[party]).tobytes()
 
 
-def test_it_opens_the_simulator_s_own_door():
-    """The very door of the simulator: its clipped gradients, its noise and its ridge, for one agent and for all."""
+def test_it_opens_the_simulator_s_own_oracle():
+    """The very oracle of the simulator: its clipped gradients, its noise and its ridge, for one agent and for all."""
     records = rd.load_data("breast-cancer")
     problem = rd.logistic(records, agents=4, l2=1e-2, record_norm=2.0)
     clip, scale = jnp.asarray(problem.gradient_bound()), 0.05
-    door = open_door(problem.silos, problem.terms, clip)
+    oracle = make_oracle(problem.agent_records, problem.terms, clip)
     seeded, key = Seeded(3), jax.random.split(jax.random.key(3))[1]
     ys = jnp.asarray(np.random.default_rng(1).normal(size=(4, problem.dim)))
     scales = scale * jnp.arange(1.0, 5.0)
     for hop in (0, 11):
         turn = Turn(hop, 0, 0, jnp.ones(4, bool), scales, jax.random.fold_in(key, hop))
-        everyone = door(turn).gradients(ys)
-        clean = np.asarray(problem.silos.gradients(ys, clip))
+        everyone = oracle(turn).gradients(ys)
+        clean = np.asarray(problem.agent_records.gradients(ys, clip))
         for i in range(4):
             ridge = np.asarray(problem.terms.ridge_gradient(ys[i]))
             drawn = seeded.row(i, 4)(clean[i], float(scales[i]), SENSITIVITY, hop)
             assert (drawn + ridge).tobytes() == np.asarray(everyone[i]).tobytes()
-            alone = seeded(np.asarray(problem.silos.gradient(i, ys[i], clip)), scale, SENSITIVITY, hop)
+            alone = seeded(np.asarray(problem.agent_records.gradient(i, ys[i], clip)), scale, SENSITIVITY, hop)
             own = turn._replace(holder=jnp.asarray(i), acts=jnp.asarray(True), scale=jnp.asarray(scale))
-            expected = door(own).gradient(ys[i])
+            expected = oracle(own).gradient(ys[i])
             assert (alone + ridge).tobytes() == np.asarray(expected).tobytes()
 
 

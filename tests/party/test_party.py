@@ -1,4 +1,4 @@
-"""Laws of one party's seat: together the seats are the simulator, bit for bit, and none needs what is another's."""
+"""Laws of one party's local: together the parties are the simulator, bit for bit, and none needs what is another's."""
 
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -18,7 +18,7 @@ from relaydp.errors import InputError, PrivacyError
 from relaydp.network.consortium.agreed_plan import network_algorithms
 from relaydp.oracle.randomness import Simulated
 from relaydp.party import step
-from relaydp.party.party import Keyed, Seat, on_network
+from relaydp.party.party import Keyed, LocalParty, on_network
 from relaydp.privacy.mechanism import release
 from relaydp.problem.kernels import dispatch
 
@@ -72,7 +72,7 @@ def draw_of(party: int, agents: int, is_relay: bool):
 
 @dataclass
 class Played:
-    """A run by seats, and what was seen on the way."""
+    """A run by parties, and what was seen on the way."""
 
     sent: list[np.ndarray] = field(default_factory=list)  # the baton after each hop, or all messages of a round
     rows: list[list[bytes]] = field(default_factory=list)  # everybody's, after each hop or round
@@ -91,16 +91,16 @@ def plan_for(name: str, kind: str):
 
 
 @cache
-def seats_for(name: str, kind: str) -> list[Seat]:
+def parties_for(name: str, kind: str) -> list[LocalParty]:
     _, own, graph, plan = plan_for(name, kind)
     is_relay = name in RELAYS
-    return [Seat(plan, graph, i, own[i], draw_of(i, graph.agents, is_relay)) for i in range(graph.agents)]
+    return [LocalParty(plan, graph, i, own[i], draw_of(i, graph.agents, is_relay)) for i in range(graph.agents)]
 
 
 @cache
 def played(name: str, kind: str) -> Played:
     _, _, graph, plan = plan_for(name, kind)
-    seats, seen, call = seats_for(name, kind), Played(), [""]
+    parties, seen, call = parties_for(name, kind), Played(), [""]
     with pytest.MonkeyPatch.context() as patch:
         gradient = step.mean_gradient
 
@@ -110,41 +110,41 @@ def played(name: str, kind: str) -> Played:
 
         def noted(party: int, draw):
             def draw_and_note(value, scale, sensitivity, hop):
-                assert value.shape == (seats[party].dim,) and value.dtype == np.float64
+                assert value.shape == (parties[party].dim,) and value.dtype == np.float64
                 seen.drawn.append((party, hop, sensitivity, scale))
                 return draw(value, scale, sensitivity, hop)
 
             return draw_and_note
 
         patch.setattr(step, "mean_gradient", counted)
-        for party, seat in enumerate(seats):
-            patch.setattr(seat, "draw", noted(party, seat.draw))
-        rows = [seat.begin() for seat in seats]
-        (relay_all if name in RELAYS else round_all)(seats, graph, plan, rows, seen, call)
+        for party, local in enumerate(parties):
+            patch.setattr(local, "draw", noted(party, local.draw))
+        rows = [local.begin() for local in parties]
+        (relay_all if name in RELAYS else round_all)(parties, graph, plan, rows, seen, call)
     return seen
 
 
-def relay_all(seats, graph, plan, rows, seen, call) -> None:
-    baton, call[0] = seats[0].first_baton(), "relay"
+def relay_all(parties, graph, plan, rows, seen, call) -> None:
+    baton, call[0] = parties[0].first_baton(), "relay"
     for hop, (i, acts) in enumerate(zip(plan.route.holder, plan.route.acts, strict=True)):
         if acts:
-            rows[i], baton = seats[i].relay(rows[i], baton, hop, int(plan.route.activation[hop]))
+            rows[i], baton = parties[i].relay(rows[i], baton, hop, int(plan.route.activation[hop]))
         seen.sent.append(baton)
         seen.rows.append(list(rows))
-    seen.x = seats[-1].answer(baton)
+    seen.x = parties[-1].answer(baton)
 
 
-def round_all(seats, graph, plan, rows, seen, call) -> None:
+def round_all(parties, graph, plan, rows, seen, call) -> None:
     for hop in range(len(plan.route)):
         call[0] = "speak"
-        said = [seat.speak(rows[i], hop, hop) for i, seat in enumerate(seats)]
+        said = [local.speak(rows[i], hop, hop) for i, local in enumerate(parties)]
         call[0] = "listen"
-        for i, seat in enumerate(seats):
+        for i, local in enumerate(parties):
             heard = {int(j): said[j][1] for j in graph.neighbours(i)}
-            rows[i] = seat.listen(rows[i], hop, hop, said[i][0], heard)
+            rows[i] = local.listen(rows[i], hop, hop, said[i][0], heard)
         seen.sent.append(np.stack([message for _, message in said]))
         seen.rows.append(list(rows))
-    seen.x = seats[-1].answer(np.stack([seat.share(mine) for seat, mine in zip(seats, rows, strict=True)]))
+    seen.x = parties[-1].answer(np.stack([local.share(mine) for local, mine in zip(parties, rows, strict=True)]))
 
 
 MAIN = "logistic, unequal"
@@ -251,7 +251,7 @@ def test_an_algorithm_that_a_party_cannot_run_by_itself_is_refused(algorithm, wh
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name, kind", CASES)
-def test_seats_are_the_simulator_bit_for_bit(name, kind):
+def test_party_are_the_simulator_bit_for_bit(name, kind):
     problem, _, graph, plan = plan_for(name, kind)
     seen = played(name, kind)
     wanted = run(problem, graph, plan, np.zeros(problem.dim), Simulated(5), keep=True)
@@ -264,20 +264,20 @@ def test_seats_are_the_simulator_bit_for_bit(name, kind):
 @pytest.mark.parametrize("name, kind", [case for case in CASES if case[0] in RELAYS])
 def test_a_key_gives_what_drawing_outside_gives(name, kind):
     _, own, graph, plan = plan_for(name, kind)
-    seats = [Seat(plan, graph, i, own[i], Keyed(NOISE_KEY)) for i in range(graph.agents)]
+    parties = [LocalParty(plan, graph, i, own[i], Keyed(NOISE_KEY)) for i in range(graph.agents)]
     seen = Played()
-    relay_all(seats, graph, plan, [seat.begin() for seat in seats], seen, [""])
+    relay_all(parties, graph, plan, [local.begin() for local in parties], seen, [""])
     drawn = played(name, kind)
     assert np.stack(seen.sent).tobytes() == np.stack(drawn.sent).tobytes()
     assert seen.rows == drawn.rows
     with pytest.raises(PrivacyError, match="the plan pays for 7"):
-        seats[0].relay(seats[0].begin(), seats[0].first_baton(), 50, 7)
+        parties[0].relay(parties[0].begin(), parties[0].first_baton(), 50, 7)
 
 
 def test_rounds_take_no_key():
     _, own, graph, plan = plan_for("nids", MAIN)
     with pytest.raises(PrivacyError, match="a key arrived for rounds"):
-        Seat(plan, graph, 0, own[0], Keyed(NOISE_KEY))
+        LocalParty(plan, graph, 0, own[0], Keyed(NOISE_KEY))
 
 
 @pytest.mark.sample(2)
@@ -286,15 +286,15 @@ def test_rounds_over_many_records_are_the_simulator_bit_for_bit(monkeypatch, kin
     """There an agent takes a fused pass, alone as among all; how many are many is for everybody to know."""
     problem, own, graph, plan = plan_for("nids", kind)
     monkeypatch.setattr(dispatch, "MANY", problem.data.X.size)
-    seats = [Seat(plan, graph, i, own[i], draw_of(i, graph.agents, False)) for i in range(graph.agents)]
-    assert all(seat._silos.by_passes for seat in seats)
+    parties = [LocalParty(plan, graph, i, own[i], draw_of(i, graph.agents, False)) for i in range(graph.agents)]
+    assert all(local._agent_records.by_passes for local in parties)
     seen = Played()
-    round_all(seats, graph, plan, [seat.begin() for seat in seats], seen, [""])
+    round_all(parties, graph, plan, [local.begin() for local in parties], seen, [""])
     wanted = run(problem, graph, plan, np.zeros(problem.dim), Simulated(5), keep=True)
     assert np.stack(seen.sent).tobytes() == np.stack(jax.tree.leaves(wanted.sent), axis=-2).tobytes()
     assert seen.x.tobytes() == wanted.x.tobytes()
     monkeypatch.setattr(dispatch, "MANY", problem.data.X.size + 1)
-    assert not Seat(plan, graph, 0, own[0], draw_of(0, graph.agents, False))._silos.by_passes
+    assert not LocalParty(plan, graph, 0, own[0], draw_of(0, graph.agents, False))._agent_records.by_passes
 
 
 def test_rounds_of_several_outputs_are_the_simulator_to_rounding():
@@ -317,29 +317,29 @@ def test_records_are_asked_once_an_activation_and_noise_is_drawn_as_planned(name
 
 @pytest.mark.parametrize("name", ROUNDS)
 def test_listening_needs_neither_records_nor_noise(name):
-    seat = seats_for(name, MAIN)[1]
+    local = parties_for(name, MAIN)[1]
     rows = played(name, MAIN).rows[1][1]
-    released, _ = seat.speak(rows, 2, 2)
-    heard = {j: np.full((1, seat.dim), 0.1 * j) for j in (0, 2)}
-    wanted = seat.listen(rows, 2, 2, released, heard)
+    released, _ = local.speak(rows, 2, 2)
+    heard = {j: np.full((1, local.dim), 0.1 * j) for j in (0, 2)}
+    wanted = local.listen(rows, 2, 2, released, heard)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seat, "_silos", None)
-        patch.setattr(seat, "draw", None)
-        assert seat.listen(rows, 2, 2, released, heard) == wanted
+        patch.setattr(local, "_agent_records", None)
+        patch.setattr(local, "draw", None)
+        assert local.listen(rows, 2, 2, released, heard) == wanted
 
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ABLE)
 def test_of_others_a_party_has_what_they_told_it_and_no_more(name):
-    seat, graph = seats_for(name, MAIN)[3], KITE  # agent 3 has one neighbour, agent 2
-    rows = seat._unpack(played(name, MAIN).rows[-1][3])
-    baton = seat.first_baton() if name in RELAYS else None
-    state = step._known(seat.algorithm, seat._desk, rows, baton)
+    local, graph = parties_for(name, MAIN)[3], KITE  # agent 3 has one neighbour, agent 2
+    rows = local._unpack(played(name, MAIN).rows[-1][3])
+    baton = local.first_baton() if name in RELAYS else None
+    state = step._known(local.algorithm, local._inputs, rows, baton)
     for part, leaf in state._asdict().items():
         if getattr(leaf, "ndim", 1) == 1:
             continue
         others = np.asarray(leaf)[:3]
-        if part in seat.algorithm.heard:
+        if part in local.algorithm.heard:
             assert not others[:2].any() and np.isfinite(others[2]).all()
         else:
             assert np.isnan(others).all()
@@ -348,17 +348,17 @@ def test_of_others_a_party_has_what_they_told_it_and_no_more(name):
 
 @pytest.mark.parametrize("name", ABLE)
 def test_messages_are_finite_float64_of_the_size_announced(name):
-    seat, seen = seats_for(name, MAIN)[0], played(name, MAIN)
-    shape = (seat.vectors, seat.dim)
+    local, seen = parties_for(name, MAIN)[0], played(name, MAIN)
+    shape = (local.vectors, local.dim)
     for sent in seen.sent:
         for message in [sent] if name in RELAYS else sent:
             assert message.shape == shape and message.dtype == np.float64 and np.isfinite(message).all()
 
 
 def test_u_is_the_sum_of_the_prices_at_every_hop():
-    seats, seen = seats_for("recal", MAIN), played("recal", MAIN)
+    parties, seen = parties_for("recal", MAIN), played("recal", MAIN)
     for baton, rows in zip(seen.sent, seen.rows, strict=True):
-        prices = [seat._unpack(mine)[1][0] for seat, mine in zip(seats, rows, strict=True)]
+        prices = [local._unpack(mine)[1][0] for local, mine in zip(parties, rows, strict=True)]
         np.testing.assert_allclose(np.sum(prices, axis=0), baton[0], atol=1e-14)
 
 
@@ -366,11 +366,13 @@ def test_u_is_the_sum_of_the_prices_at_every_hop():
 def test_noise_is_drawn_anew_at_every_call(name):
     _, own, graph, plan = plan_for(name, MAIN)
     generator = np.random.default_rng(0)
-    seat = Seat(plan, graph, 0, own[0], lambda value, scale, *_: value + scale * generator.normal(size=value.shape))
+    local = LocalParty(
+        plan, graph, 0, own[0], lambda value, scale, *_: value + scale * generator.normal(size=value.shape)
+    )
     if name == "recal":
-        results = [seat.relay(seat.begin(), seat.first_baton(), 0, 0) for _ in range(2)]
+        results = [local.relay(local.begin(), local.first_baton(), 0, 0) for _ in range(2)]
     else:
-        results = [seat.speak(seat.begin(), 0, 0) for _ in range(2)]
+        results = [local.speak(local.begin(), 0, 0) for _ in range(2)]
     assert (results[0][1] != results[1][1]).any() and results[0][0] is not results[1][0]
 
 
@@ -379,45 +381,45 @@ def test_noise_is_drawn_anew_at_every_call(name):
 
 @pytest.mark.parametrize("name", ["recal", "pg-extra"])
 def test_rows_come_back_as_they_were_packed_and_other_lengths_are_refused(name):
-    seat, rows = seats_for(name, MAIN)[2], played(name, MAIN).rows[-1][2]
-    assert seat._pack(seat._unpack(rows)) == rows
-    assert len(rows) == len(seat.begin()) and rows != seat.begin()
+    local, rows = parties_for(name, MAIN)[2], played(name, MAIN).rows[-1][2]
+    assert local._pack(local._unpack(rows)) == rows
+    assert len(rows) == len(local.begin()) and rows != local.begin()
     for wrong in (rows[:-8], rows + bytes(8), b""):
         with pytest.raises(InputError, match=f"rows of {len(wrong)} bytes arrived; needed {len(rows)}"):
-            seat._unpack(wrong)
+            local._unpack(wrong)
 
 
 def test_a_baton_that_is_none_is_refused():
-    seat = seats_for("recal", MAIN)[0]
-    baton = seat.first_baton()
+    local = parties_for("recal", MAIN)[0]
+    baton = local.first_baton()
     for wrong in (baton[0], baton[:, :-1], baton.astype(np.float32), np.full_like(baton, np.nan)):
         with pytest.raises(InputError, match="a baton of shape"):
-            seat.relay(seat.begin(), wrong, 0, 0)
+            local.relay(local.begin(), wrong, 0, 0)
     with pytest.raises(InputError, match="an ending of shape"):
-        seat.answer(baton[:1])
+        local.answer(baton[:1])
 
 
 def test_a_round_needs_all_neighbours_and_nobody_else():
-    seat = seats_for("nids", MAIN)[3]
-    released, message = seat.speak(seat.begin(), 0, 0)
+    local = parties_for("nids", MAIN)[3]
+    released, message = local.speak(local.begin(), 0, 0)
     for wrong in ({}, {0: message}, {2: message, 0: message}):
         with pytest.raises(InputError, match=r"needed one of each neighbour of party 3, \[2\]"):
-            seat.listen(seat.begin(), 0, 0, released, wrong)
+            local.listen(local.begin(), 0, 0, released, wrong)
     with pytest.raises(InputError, match="a message of party 2"):
-        seat.listen(seat.begin(), 0, 0, released, {2: message[0]})
+        local.listen(local.begin(), 0, 0, released, {2: message[0]})
     with pytest.raises(InputError, match="a released gradient"):
-        seat.listen(seat.begin(), 0, 0, released[:-1], {2: message})
+        local.listen(local.begin(), 0, 0, released[:-1], {2: message})
 
 
 def test_an_activation_that_is_not_planned_is_refused():
-    seat = seats_for("recal", MAIN)[0]
-    for activation in (-1, seat.plan.activations):
+    local = parties_for("recal", MAIN)[0]
+    for activation in (-1, local.plan.activations):
         with pytest.raises(PrivacyError, match="the plan pays for 7"):
-            seat.relay(seat.begin(), seat.first_baton(), 0, activation)
+            local.relay(local.begin(), local.first_baton(), 0, activation)
 
 
 def test_calls_of_the_other_kind_are_refused():
-    relay, rounds = seats_for("recal", MAIN)[0], seats_for("nids", MAIN)[0]
+    relay, rounds = parties_for("recal", MAIN)[0], parties_for("nids", MAIN)[0]
     for call in (lambda: relay.speak(relay.begin(), 0, 0), lambda: relay.share(relay.begin())):
         with pytest.raises(InputError, match="recal is no rounds; needed first_baton and relay"):
             call()
@@ -426,33 +428,33 @@ def test_calls_of_the_other_kind_are_refused():
             call()
 
 
-def test_a_seat_takes_what_was_planned_and_nothing_else():
+def test_a_party_takes_what_was_planned_and_nothing_else():
     problem, own, graph, plan = plan_for("recal", MAIN)
     draw = draw_of(0, 4, True)
     for records in (own[1], problem):
         with pytest.raises(InputError, match="Bring all of party 0's own records"):
-            Seat(plan, graph, 0, records, draw)
+            LocalParty(plan, graph, 0, records, draw)
     with pytest.raises(InputError, match="party 4 of kite"):
-        Seat(plan, graph, 4, own[0], draw)
+        LocalParty(plan, graph, 4, own[0], draw)
     with pytest.raises(InputError, match="the graph that was planned for"):
-        Seat(plan, rd.ring(4), 0, own[0], draw)
+        LocalParty(plan, rd.ring(4), 0, own[0], draw)
     with pytest.raises(PrivacyError, match="Plan with a budget"):
-        Seat(replace(plan, mechanism=None), graph, 0, own[0], draw)
+        LocalParty(replace(plan, mechanism=None), graph, 0, own[0], draw)
     with pytest.raises(PrivacyError, match="Plan with a budget"):
-        Seat(replace(plan, sensitivity=0.9 * plan.sensitivity), graph, 0, own[0], draw)
+        LocalParty(replace(plan, sensitivity=0.9 * plan.sensitivity), graph, 0, own[0], draw)
     least = 2.0 * plan.facts.clip / plan.facts.sizes  # in real numbers: rounding adds to it
     assert (plan.sensitivity > least).all()
     for short in (least, np.nextafter(plan.sensitivity, 0.0)):
         with pytest.raises(PrivacyError, match="with rounding. Plan with a budget"):
-            Seat(replace(plan, sensitivity=short), graph, 0, own[0], draw)
-    with pytest.raises(PrivacyError, match="without noise"):
-        Seat(replace(plan, scales=0.0 * plan.scales), graph, 0, own[0], draw)
+            LocalParty(replace(plan, sensitivity=short), graph, 0, own[0], draw)
+    with pytest.raises(PrivacyError, match="this party was given none"):
+        LocalParty(replace(plan, scales=0.0 * plan.scales), graph, 0, own[0], draw)
     with pytest.raises(InputError, match="d-admm cannot run"):
-        Seat(replace(plan, algorithm=ALGORITHMS["d-admm"]), graph, 0, own[0], draw)
+        LocalParty(replace(plan, algorithm=ALGORITHMS["d-admm"]), graph, 0, own[0], draw)
 
 
 def test_a_draw_of_another_shape_is_refused():
     _, own, graph, plan = plan_for("recal", MAIN)
-    seat = Seat(plan, graph, 0, own[0], lambda value, *_: value[:-1])
+    local = LocalParty(plan, graph, 0, own[0], lambda value, *_: value[:-1])
     with pytest.raises(InputError, match="a draw of shape"):
-        seat.relay(seat.begin(), seat.first_baton(), 0, 0)
+        local.relay(local.begin(), local.first_baton(), 0, 0)

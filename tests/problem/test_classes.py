@@ -67,7 +67,7 @@ def test_it_is_refused_before_anything_is_computed_or_charged(tmp_path):
         with pytest.raises(PrivacyError, match="one record could add one"):
             entrance(made, account=account)
     assert account.spent == 0.0
-    assert "silos" not in vars(made)  # the records were not even laid out
+    assert "agent_records" not in vars(made)  # the records were not even laid out
 
 
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
@@ -125,7 +125,7 @@ def test_a_declared_class_that_nobody_has_is_in_the_model_and_one_label_moves_no
     assert {each.dim for each in made} == {9}
     plans = [planned(each) for each in made]
     assert len({plan.scales.tobytes() for plan in plans}) == len({repr(plan.steps) for plan in plans}) == 1
-    assert len({(each.silos.y.dtype, each.silos.y.shape, each.loss) for each in made}) == 1
+    assert len({(each.agent_records.y.dtype, each.agent_records.y.shape, each.loss) for each in made}) == 1
 
 
 def test_a_saved_run_carries_them(tmp_path):

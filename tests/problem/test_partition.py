@@ -102,7 +102,7 @@ def test_it_is_refused_before_anything_is_computed_or_charged(tmp_path):
     for entrance in (solve, alone):
         with pytest.raises(PrivacyError, match="may look at the records"):
             entrance(made, account=account)
-    assert account.spent == 0.0 and "silos" not in vars(made)
+    assert account.spent == 0.0 and "agent_records" not in vars(made)
 
 
 def test_runs_without_a_promise_take_any():

@@ -160,7 +160,7 @@ def clipped_mean(each: np.ndarray, clip: float) -> np.ndarray:
 
 
 def gradient(problem: rd.Problem, agent: int, x: np.ndarray, clip: float | None) -> np.ndarray:
-    return np.asarray(problem.silos.gradient(jnp.asarray(agent), jnp.asarray(x), clip))
+    return np.asarray(problem.agent_records.gradient(jnp.asarray(agent), jnp.asarray(x), clip))
 
 
 # Losses
@@ -178,7 +178,7 @@ def test_each_agents_gradient_is_the_mean_over_its_own_rows(case, intercept, age
     np.testing.assert_allclose(found, numpy_gradients(case, x, A, y[own]).mean(axis=0), rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(found, jax_gradients(case, x, A, y[own]).mean(axis=0), rtol=1e-12, atol=1e-14)
     value = case.value(A @ x.reshape(-1, case.outputs), y[own]).mean()
-    np.testing.assert_allclose(problem.silos.value(jnp.asarray(agent), jnp.asarray(x)), value, rtol=1e-12)
+    np.testing.assert_allclose(problem.agent_records.value(jnp.asarray(agent), jnp.asarray(x)), value, rtol=1e-12)
 
 
 @INTERCEPT
@@ -200,13 +200,13 @@ def test_smooth_gradient_is_the_derivative_of_the_objective_without_r(case, inte
     X, y = draw_records(case)
     problem = case.make(rd.Records(X, y), SIZES, l2=0.3, intercept=intercept)
     x = jnp.asarray(draw_x(case, intercept))
-    terms, silos = problem.terms, problem.working_silos
+    terms, agent_records = problem.terms, problem.working_records
     each = numpy_gradients(case, np.asarray(x), widened(X, intercept), y)
     by_hand = np.mean([each[rows_of(agent)].mean(axis=0) for agent in range(len(SIZES))], axis=0)
     by_hand[: FEATURES * case.outputs] += 0.3 * np.asarray(x)[: FEATURES * case.outputs]
-    np.testing.assert_allclose(terms.smooth_gradient(x, silos), by_hand, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(terms.smooth_gradient(x, agent_records), by_hand, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(
-        jax.grad(lambda x: terms.objectives(x[None], silos)[0])(x), by_hand, rtol=1e-12, atol=1e-14
+        jax.grad(lambda x: terms.objectives(x[None], agent_records)[0])(x), by_hand, rtol=1e-12, atol=1e-14
     )
 
 
@@ -260,7 +260,9 @@ def test_a_custom_loss_is_differentiated_record_by_record(agent):
     assert (np.linalg.norm(each, axis=1) > clip).any()
     np.testing.assert_allclose(gradient(problem, agent, x, clip), clipped_mean(each, clip), rtol=1e-12)
     losses = np.log(2 * np.cosh(gap)) + 0.1 * (X[own] ** 2).sum(axis=1) * (x**4).sum()
-    np.testing.assert_allclose(problem.silos.value(jnp.asarray(agent), jnp.asarray(x)), losses.mean(), rtol=1e-12)
+    np.testing.assert_allclose(
+        problem.agent_records.value(jnp.asarray(agent), jnp.asarray(x)), losses.mean(), rtol=1e-12
+    )
 
 
 def test_a_custom_loss_may_be_undefined_on_padding():
@@ -272,10 +274,10 @@ def test_a_custom_loss_may_be_undefined_on_padding():
     losses = (X @ x - y) ** 2 / 2 / (X**2).sum(axis=1)
     expected = np.mean([part.mean() for part in np.split(losses, [7, 10])])
     np.testing.assert_allclose(problem.objective(x), expected, rtol=1e-12)
-    np.testing.assert_allclose(problem.silos.value(jnp.asarray(2), jnp.asarray(x)), losses[10], rtol=1e-12)
+    np.testing.assert_allclose(problem.agent_records.value(jnp.asarray(2), jnp.asarray(x)), losses[10], rtol=1e-12)
     for clip in (None, 0.1):
         assert np.isfinite(gradient(problem, 2, x, clip)).all()
-    assert np.isfinite(problem.silos.mean_gradient(jnp.asarray(x))).all()
+    assert np.isfinite(problem.agent_records.mean_gradient(jnp.asarray(x))).all()
 
 
 # Clipping
@@ -305,8 +307,8 @@ def test_clipping_counts_the_scaling_to_public_bounds(case, intercept):
     A = A * np.minimum(1, 0.7 / np.linalg.norm(A, axis=1))[:, None]
     each = jax_gradients(case, x, widened(A, intercept), y[own])
     clip = float(np.median(np.linalg.norm(each, axis=1)))
-    for silos in (problem.silos, problem.working_silos):
-        found = silos.gradient(jnp.asarray(1), jnp.asarray(x), clip)
+    for agent_records in (problem.agent_records, problem.working_records):
+        found = agent_records.gradient(jnp.asarray(1), jnp.asarray(x), clip)
         np.testing.assert_allclose(found, clipped_mean(each, clip), rtol=0, atol=1e-12)
 
 
@@ -395,7 +397,7 @@ def test_the_default_clip_touches_no_record_that_keeps_the_bounds(intercept):
 
 
 def features(problem: rd.Problem) -> np.ndarray:
-    return np.asarray(problem.silos.dense().X)[: int(problem.split.sizes.sum())]
+    return np.asarray(problem.agent_records.dense().X)[: int(problem.split.sizes.sum())]
 
 
 @given(seed=st.integers(0, 50), bound=st.floats(0.1, 5.0))
@@ -433,9 +435,9 @@ def test_ranges_may_differ_by_feature():
 def test_bytes_stay_bytes_in_the_silos(ranges):
     stored = np.random.default_rng(0).integers(0, 256, size=(11, FEATURES), dtype=np.uint8)
     problem = rd.logistic(rd.Records(stored, np.arange(11) % 2), SIZES, ranges=ranges)
-    assert problem.silos.X.dtype == np.uint8
-    np.testing.assert_array_equal(problem.silos.X[:11], stored - (stored.min(axis=0) if ranges == "fit" else 0))
-    assert problem.working_silos.X.dtype == np.float64
+    assert problem.agent_records.X.dtype == np.uint8
+    np.testing.assert_array_equal(problem.agent_records.X[:11], stored - (stored.min(axis=0) if ranges == "fit" else 0))
+    assert problem.working_records.X.dtype == np.float64
 
 
 def test_fitted_ranges_are_the_minimum_and_maximum_of_each_feature():
@@ -694,11 +696,11 @@ def numbered(m: int, **kwargs) -> rd.Records:
 
 
 def holdings(problem: rd.Problem) -> list[list[int]]:
-    """Which rows each agent holds, read off the silos themselves."""
-    silos = problem.silos
+    """Which rows each agent holds, read off the agent_records themselves."""
+    agent_records = problem.agent_records
     return [
-        np.asarray(silos.X)[first : first + size, 0].astype(int).tolist()
-        for first, size in zip(silos.start.tolist(), silos.size.tolist(), strict=True)
+        np.asarray(agent_records.X)[first : first + size, 0].astype(int).tolist()
+        for first, size in zip(agent_records.start.tolist(), agent_records.size.tolist(), strict=True)
     ]
 
 
@@ -880,7 +882,7 @@ def test_alone_an_agent_has_its_own_records_only(case, intercept, agent):
     problem = case.make(rd.Records(X, y), SIZES, l2=0.3, intercept=intercept).alone(agent)
     assert problem.agents == 1
     assert problem.split.sizes.tolist() == [SIZES[agent]]
-    np.testing.assert_array_equal(problem.silos.X, X[own])
+    np.testing.assert_array_equal(problem.agent_records.X, X[own])
     kept = x[: FEATURES * case.outputs]
     losses = case.value(widened(X[own], intercept) @ x.reshape(-1, case.outputs), y[own])
     np.testing.assert_allclose(problem.objective(x), losses.mean() + 0.15 * (kept @ kept), rtol=1e-13)

@@ -90,7 +90,7 @@ def test_the_numpy_loop_is_the_same_algorithm(loss):
     problem = getattr(rd, loss)(rd.Records(X, np.sign(X[:, 0])), agents=8, l2=cases.L2)
     plan = cases.make_plan(problem, rd.ring(8), 25)
     ours = cases.runner(problem, rd.ring(8), plan)().x
-    assert cases.numpy_recal(*cases.silos_of(problem), loss, plan.steps, 25) == pytest.approx(ours, abs=1e-10)
+    assert cases.numpy_recal(*cases.records_of(problem), loss, plan.steps, 25) == pytest.approx(ours, abs=1e-10)
 
 
 def test_records_come_from_a_folder_where_there_are_no_downloads(tmp_path):

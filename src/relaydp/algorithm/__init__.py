@@ -1,7 +1,7 @@
 """Algorithms: one file each, pure init and step, found here by name."""
 
 from relaydp.algorithm.afbs import AFBS
-from relaydp.algorithm.base import Algorithm, Baton, Door, Setting, Turn
+from relaydp.algorithm.base import Algorithm, Baton, Oracle, Setting, Turn
 from relaydp.algorithm.d_admm import D_ADMM
 from relaydp.algorithm.dgd import DGD
 from relaydp.algorithm.gradient_tracking import GRADIENT_TRACKING
@@ -68,7 +68,7 @@ __all__ = [
     "ALGORITHMS",
     "Algorithm",
     "Baton",
-    "Door",
+    "Oracle",
     "Menu",
     "RecalSteps",
     "Setting",

@@ -3,10 +3,10 @@
     init(setting, steps, x0)          -> State
     step(setting, steps, state, turn) -> (State, payload)
 
-`Setting` holds all an algorithm may touch. Data is behind doors: `gradient` and `gradients` are already private when
+`Setting` holds all an algorithm may touch. Data is behind oracles: `gradient` and `gradients` are already private when
 the run is; `argmin` and `argmins` have their noise in simulations of objective perturbation, and stay shut under noise
 on gradients.
-A setting is made for one turn, and its doors answer once: whose records are asked, how much noise is added and where
+A setting is made for one turn, and its oracles answer once: whose records are asked, how much noise is added and where
 it comes from are the turn's, not the algorithm's. `Turn` is public: who acts, who is next, how much noise. The payload
 is what leaves the agents, and the only thing that the network carries and an attacker sees.
 """
@@ -41,7 +41,7 @@ class Turn(NamedTuple):
     scale: Float[Array, " ..."]  # noise of this activation; in a round, one an agent
     key: Any  # of a simulation's noise; a step sees it only where the published mechanism draws with it, and else None
     draws: Array | None = None  # a private run's noise, in units of its lattice; no step sees it
-    kappa: Float[Array, " ..."] | None = None  # what a noisy minimiser was priced with; the door answers for no less
+    kappa: Float[Array, " ..."] | None = None  # what a noisy minimiser was priced with; the oracle answers for no less
 
 
 class Baton(NamedTuple):
@@ -62,13 +62,13 @@ def _all_of_it(sent: Everyone) -> Everyone:
 
 class Setting(NamedTuple):
     """All that a step may use besides its own state, in one turn. f_i is agent i's mean loss plus the ridge, and
-    F = mean_i f_i + r. The four doors together answer once a turn, and 0 where the turn's agent does not act."""
+    F = mean_i f_i + r. The four oracles together answer once a turn, and 0 where the turn's agent does not act."""
 
     agents: int
     gradient: Callable[[Vector], Vector]
-    """y -> grad f_i(y) of the turn's holder i, privatised: the door to agent i's records."""
+    """y -> grad f_i(y) of the turn's holder i, privatised: the oracle to agent i's records."""
     gradients: Callable[[Everyone], Everyone]
-    """ys -> every agent's grad f_i(y_i), each privatised: the same door for all at once."""
+    """ys -> every agent's grad f_i(y_i), each privatised: the same oracle for all at once."""
     argmin: Callable[[Vector, Float[Array, ""], Vector, bool], Vector]
     """(p, kappa, v, with_r) -> argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, exactly; e is the turn's
     noise where objectives are perturbed, and 0 elsewhere."""
@@ -86,7 +86,7 @@ class Setting(NamedTuple):
     its own row and its neighbours' messages, and nothing in the other rows."""
 
 
-Door = Callable[["Turn | None"], Setting]
+Oracle = Callable[["Turn | None"], Setting]
 """A turn -> the setting for it. None is before the first turn, where `init` may ask nothing."""
 
 

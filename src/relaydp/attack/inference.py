@@ -57,7 +57,7 @@ def inference_for(algorithm: str, noisy: bool, channel: str | None = None) -> In
 
 
 def read_messages(known: Known, sent: Sent, inference: Inference) -> Guess:
-    """An inference, with the ridge's gradient taken off: what is left is the loss part that the door released."""
+    """An inference, with the ridge's gradient taken off: what is left is the loss part that the oracle released."""
     guess = inference(known, sent)
     return guess._replace(gradient=guess.gradient - known.penalty.ridge(guess.point))
 

@@ -124,7 +124,7 @@ class Guess(NamedTuple):
     agent: np.ndarray  # (rows,)
     read: np.ndarray  # (rows,) whether there is a gradient; the last activations of a run may not have shown theirs yet
     point: Float[Array, "rows dim"]  # where the gradient was taken
-    gradient: Float[Array, "rows dim"]  # of f_i there, as the door gave it
+    gradient: Float[Array, "rows dim"]  # of f_i there, as the oracle gave it
     exact: Bool[Array, "rows dim"]  # coordinates of the gradient that are exact up to rounding
     point_exact: Bool[Array, "rows dim"]
     price: Float[Array, "rows dim"] | None = None  # RECAL's l_i before the activation
@@ -149,7 +149,7 @@ def by_round(known: Known, point: Array, gradient: Array, exact: Array, price: A
 class Inferred:
     """The gradients an eavesdropper has worked out, one row an activation that left a trace in the messages.
 
-    `gradient` is the mean gradient of the agent's losses, ridge taken off: what the door released. In a private run
+    `gradient` is the mean gradient of the agent's losses, ridge taken off: what the oracle released. In a private run
     that is the noisy one (with noise in the objective: the gradient at the minimiser plus that noise), and more cannot
     be had.
     """

@@ -7,7 +7,7 @@ campaign   what does an eavesdropper make of a run's messages?     -> records, b
 from relaydp.auditing.auditor import AuditReport, Bound, audit
 from relaydp.auditing.campaigns import (
     Campaign,
-    Row,
+    CampaignRow,
     SavedAttack,
     Target,
     campaign,
@@ -23,7 +23,7 @@ __all__ = [
     "AuditReport",
     "Bound",
     "Campaign",
-    "Row",
+    "CampaignRow",
     "SavedAttack",
     "Target",
     "audit",

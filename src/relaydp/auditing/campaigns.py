@@ -194,7 +194,7 @@ def few(data: Records, count: int) -> Records:
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class CampaignRow:
     """One run through one channel by one method: what was got, and how near it came where the truth is at hand."""
 
     label: str
@@ -250,7 +250,7 @@ def _median(values: list[float]) -> float:
 class Campaign:
     """All rows, run by run. The runs are of one problem, so the first speaks for all about data and records."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[CampaignRow, ...]
 
     @property
     def title(self) -> str:
@@ -378,7 +378,7 @@ def _attacks(
     iterations: int | None,
     restarts: int | None,
     report: Report | None,
-) -> Iterator[Row]:
+) -> Iterator[CampaignRow]:
     for target in targets:
         for reading in target.readings:
             channel = reading.channel
@@ -399,10 +399,10 @@ def _attacks(
                     restarts=restarts,
                     progress=tell,
                 )
-                yield _scored(Row(label, target, got, len(reading.found)), reading)
+                yield _scored(CampaignRow(label, target, got, len(reading.found)), reading)
 
 
-def _scored(row: Row, reading: Reading) -> Row:
+def _scored(row: CampaignRow, reading: Reading) -> CampaignRow:
     """The row with its marks. The records come in here, after the attack has answered."""
     problem, got, about = row.target.truth, row.exposure, row.target.about
     if problem is None or reading.errors is None:
@@ -429,16 +429,16 @@ def _alone(problem: Problem, agents: np.ndarray) -> bool:
 
 def true_records(problem: Problem, agents: np.ndarray) -> np.ndarray:
     """The one record of each of these agents, as the model sees it."""
-    silos = jax.jit(type(problem.silos).dense)(problem.silos)
-    return np.asarray(silos.X)[np.asarray(silos.start)[agents]]
+    agent_records = jax.jit(type(problem.agent_records).dense)(problem.agent_records)
+    return np.asarray(agent_records.X)[np.asarray(agent_records.start)[agents]]
 
 
 def gradient_errors(found: Inferred, problem: Problem, result: Result) -> np.ndarray:
     """||found - true|| / ||true|| of each inferred gradient, at the point that was inferred with it."""
-    silos = problem.working_silos
+    agent_records = problem.working_records
     clip = problem.gradient_bound() if result.mechanism == "gradient" else None
     bound = None if clip is None else jnp.asarray(clip)
-    each = jax.jit(lambda who, at: jax.lax.map(lambda one: silos.gradient(one[0], one[1], bound), (who, at)))
+    each = jax.jit(lambda who, at: jax.lax.map(lambda one: agent_records.gradient(one[0], one[1], bound), (who, at)))
     true = np.asarray(each(jnp.asarray(found.agent, jnp.int32), jnp.asarray(found.point)))
     sizes = np.linalg.norm(true, axis=1)
     errors = np.linalg.norm(found.gradient - true, axis=1) / np.maximum(sizes, SATURATED)

@@ -2,7 +2,7 @@
 
 Whoever knows the records knows what every release would be without its noise, and so the noise itself, exactly. To tell
 two data sets apart takes a hundred thousand runs before it shows that noise is a tenth too small; to look at the noise
-takes a few dozen. The runs are those of `solve` (`engine.loop.run`: its scan, its door, its kernels, and its noise,
+takes a few dozen. The runs are those of `solve` (`engine.loop.run`: its scan, its oracle, its kernels, and its noise,
 secret or from seeds), on several data sets with other canaries. What the messages give away of each release is
 compared with a clipped mean that is worked out here, in NumPy, record by record:
 
@@ -81,8 +81,8 @@ class Seen(NamedTuple):
 
 def clipped_means(problem: Problem, agents: np.ndarray, points: np.ndarray, clip: float | None) -> np.ndarray:
     """(1/m_i) sum_j clip_c(grad loss_ij(y)) for each row's agent i and point y: every record's gradient by itself."""
-    silos = problem.silos.dense()
-    X, y, start = np.asarray(silos.X), np.asarray(silos.y), np.asarray(silos.start)
+    agent_records = problem.agent_records.dense()
+    X, y, start = np.asarray(agent_records.X), np.asarray(agent_records.y), np.asarray(agent_records.start)
     found = np.zeros(points.shape)
     for i in np.unique(agents):
         m = int(problem.split.sizes[i])
@@ -203,9 +203,9 @@ def check_values(problems: Sequence[Problem], graph: Graph, plan: Plan, guess: G
     rounds = isinstance(plan.route, Rounds)
     found, worst, moved = [], 0.0, 0.0
     for problem in problems:
-        silos = world_of(problem, graph, plan).silos
+        agent_records = world_of(problem, graph, plan).agent_records
         ours = clipped_means(problem, who, where, clip)
-        theirs = np.asarray(_values(silos, placed(points), None if clip is None else placed(clip), rounds))
+        theirs = np.asarray(_values(agent_records, placed(points), None if clip is None else placed(clip), rounds))
         unit = clip if clip is not None else max(1.0, float(np.abs(ours).max()))
         worst = max(worst, _largest(np.abs(theirs.reshape(ours.shape) - ours).max() / unit))
         found.append(theirs.reshape(len(points), agents, dim))
@@ -225,11 +225,11 @@ def _largest(number: Any) -> float:
 
 
 @partial(jax.jit, static_argnums=3)
-def _values(silos: Any, points: jax.Array, clip: jax.Array | None, rounds: bool) -> jax.Array:
-    agents = jnp.arange(silos.size.shape[0], dtype=jnp.int32)
+def _values(agent_records: Any, points: jax.Array, clip: jax.Array | None, rounds: bool) -> jax.Array:
+    agents = jnp.arange(agent_records.size.shape[0], dtype=jnp.int32)
     if rounds:
-        return jax.lax.map(lambda y: silos.gradients(jnp.broadcast_to(y, (len(agents), y.size)), clip), points)
-    return jax.lax.map(lambda y: jax.lax.map(lambda i: silos.gradient(i, y, clip), agents), points)
+        return jax.lax.map(lambda y: agent_records.gradients(jnp.broadcast_to(y, (len(agents), y.size)), clip), points)
+    return jax.lax.map(lambda y: jax.lax.map(lambda i: agent_records.gradient(i, y, clip), agents), points)
 
 
 # -- questions to the noise

@@ -150,8 +150,8 @@ def _length(rows: Float[Array, "rows dim"]) -> Float[Array, " rows"]:
 
 
 def _mean_gradients(world: World, agent: np.ndarray, point: Float[Array, "rows dim"]) -> Float[Array, "rows dim"]:
-    """(1/m_i) sum_j clip_c(grad loss_ij(y)), for each row's agent and point: what the door adds noise to."""
-    return jax.vmap(lambda i, y: world.silos.gradient(i, y, world.clip))(jnp.asarray(agent, jnp.int32), point)
+    """(1/m_i) sum_j clip_c(grad loss_ij(y)), for each row's agent and point: what the oracle adds noise to."""
+    return jax.vmap(lambda i, y: world.agent_records.gradient(i, y, world.clip))(jnp.asarray(agent, jnp.int32), point)
 
 
 def _canary_direction(pair: Neighbours, worlds: list[World], x0: Array) -> Float[Array, " dim"]:

@@ -14,7 +14,7 @@ from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
-    from relaydp.planning.forecast import Outlook
+    from relaydp.planning.forecast import Forecast
     from relaydp.planning.run_plan import Plan
     from relaydp.settings.config import RunSection
 
@@ -228,7 +228,7 @@ def _span(values: Any, form: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _curve(look: Outlook) -> Any:
+def _curve(look: Forecast) -> Any:
     """Predicted error against PLF, some rows around the choice."""
     import numpy as np
     from rich.table import Table

@@ -1,11 +1,11 @@
-"""One agent of a cluster, and the crew of all of them as Ray actors.
+"""One agent of a cluster, and all of them as Ray actors.
 
-An `Agent` is a seat (`party.party`, the simulator's own step at one party) with the simulator's noise for the run's
-seed, beside the records that only it has. Its calls are pure: what they answer follows from their arguments and from
-records that do not change, so that a call may be made again, by Ray or by us, in this process or in a new one. That is
-why a crew asks Ray to start lost agents anew without limit (`max_restarts`) and to repeat their calls
-(`max_task_retries`). For actors with state of their own the second would be wrong: the repeated call finds a state that
-has forgotten, or has counted twice, and there are two batons.
+An `Agent` is a `LocalParty` (the simulator's own step at one party) with the simulator's noise for the run's seed. It
+runs where its records are, and only it has them. Its calls are pure: an answer depends on the arguments and on records
+that do not change. So a call may be repeated, by Ray or by us, in this process or in a new one, and we ask Ray to
+restart lost agents without limit (`max_restarts`) and to repeat their calls (`max_task_retries`). For actors that keep
+state, repeating a call would be wrong: the new actor has forgotten the state, or counts twice, and there are two
+batons.
 
 Noise from a seed is known to whoever knows the seed. Inside one organisation that is who has the records anyway.
 Between organisations agents run `relaydp.network`, which draws from the operating system and keeps a journal.
@@ -31,7 +31,7 @@ from relaydp.errors import InputError, PrivacyError, RelayError, choose, short
 from relaydp.graph import Graph
 from relaydp.oracle.randomness import NOISE, key_for
 from relaydp.party.noise import Seeded
-from relaydp.party.party import Draw, Keyed, Seat
+from relaydp.party.party import Draw, Keyed, LocalParty
 from relaydp.planning.run_plan import Plan
 from relaydp.problem import Problem
 from relaydp.problem.kernels import dispatch
@@ -47,7 +47,7 @@ Placement = Mapping[Any, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Seating:
+class PartySetup:
     """What every agent is told once the run is planned: public, and the same for all."""
 
     plan: Plan  # without its route, which can be long and which only the loop needs
@@ -59,20 +59,20 @@ class Seating:
 
 
 class Agent:
-    """One agent: its records, read when first needed. `seating` comes in a list of one, so that Ray hands the reference
-    through; only a process that has no seat yet looks behind it."""
+    """One agent: its records, read when first needed. `setup` comes in a list of one, so that Ray hands the reference
+    through; only a process without a `LocalParty` looks behind it."""
 
     def __init__(self, part: Part, task: Task, key: str) -> None:
         self.part, self.task, self.key = part, task, key
         self._raw: str | None = None
         self._print = ""
         self._problem: Problem | None = None
-        self._seat: Seat | None = None
+        self._local: LocalParty | None = None
 
     def about(self, raw: str | None = None) -> About:
         """What may be known of the records: with their features as `raw`, where others have other number types."""
         problem = self._own(raw)
-        kept, data = str(problem.silos.X.dtype), problem.data
+        kept, data = str(problem.agent_records.X.dtype), problem.data
         return About(len(data), data.features, str(data.X.dtype), kept, self._print)
 
     def curvature(self, raw: str, agents: int) -> float:
@@ -81,19 +81,19 @@ class Agent:
         if agents <= MANY_AGENTS or not isinstance(problem.loss, LinearLoss):
             return float(problem.measured_facts().smoothness[0])
         # as one process would for so many: from the longest record
-        return float(problem.with_ridge(longest_curvatures(problem.silos))[0])
+        return float(problem.with_ridge(longest_curvatures(problem.agent_records))[0])
 
     def act(
-        self, seating: list[Any], rows: bytes, baton: np.ndarray | None, hop: int, activation: int
+        self, setup: list[Any], rows: bytes, baton: np.ndarray | None, hop: int, activation: int
     ) -> tuple[bytes, np.ndarray]:
         """One activation of a relay: the agent's new rows, and the baton to pass on."""
-        seat = self._seated(seating)
-        came = seat.first_baton() if baton is None else baton
-        return seat.relay(rows or seat.begin(), came, hop, activation)
+        local = self._local_party(setup)
+        came = local.first_baton() if baton is None else baton
+        return local.relay(rows or local.begin(), came, hop, activation)
 
     def turn(
         self,
-        seating: list[Any],
+        setup: list[Any],
         number: int,
         speaks: bool,
         rows: bytes,
@@ -105,16 +105,16 @@ class Agent:
 
         What grows without bound is handed on as NaN: whoever looks next calls the run off.
         """
-        seat = self._seated(seating)
-        mine = rows or seat.begin()
-        gone = np.full((1, seat.dim), np.nan)
+        local = self._local_party(setup)
+        mine = rows or local.begin()
+        gone = np.full((1, local.dim), np.nan)
         if released is not None and heard:
             if not all(np.isfinite(each).all() for each in (released, *messages)):
                 return mine, gone[0], gone
-            mine = seat.listen(mine, number - 1, number - 1, released, dict(zip(heard, messages, strict=True)))
+            mine = local.listen(mine, number - 1, number - 1, released, dict(zip(heard, messages, strict=True)))
         if not speaks:
-            return mine, seat.share(mine), None
-        released, message = seat.speak(mine, number, number)
+            return mine, local.share(mine), None
+        released, message = local.speak(mine, number, number)
         return mine, released, message if np.abs(message).max() <= HUGE else gone
 
     def _own(self, raw: str | None) -> Problem:
@@ -131,22 +131,28 @@ class Agent:
     def _look(self, records: Records) -> None:
         """At what was read, before JAX sees it."""
 
-    def _seated(self, seating: list[Any]) -> Seat:
-        if self._seat is None:
-            told = seating[0] if isinstance(seating[0], Seating) else _fetch(seating[0])
+    def _local_party(self, setup: list[Any]) -> LocalParty:
+        if self._local is None:
+            told = setup[0] if isinstance(setup[0], PartySetup) else _fetch(setup[0])
             problem, party = self._own(told.raw), self.part.agent
             if self._print != told.fingerprints[party]:
                 raise PrivacyError(
                     f"{self.part} has other records than when the run began. The same noise on both would give them "
                     "away, so that nothing was computed. Put the old ones back, or begin a new run with another seed."
                 )
-            silos = problem.silos
-            if str(silos.X.dtype) != told.kept:  # others' values need more: all agents' sums are then rounded alike
-                problem.__dict__["silos"] = replace(silos, X=silos.X.astype(jnp.dtype(told.kept)))
+            agent_records = problem.agent_records
+            if (
+                str(agent_records.X.dtype) != told.kept
+            ):  # others' values need more: all agents' sums are then rounded alike
+                problem.__dict__["agent_records"] = replace(
+                    agent_records, X=agent_records.X.astype(jnp.dtype(told.kept))
+                )
             # an algorithm that came by value is equal to none: compiled code is found by the one that is here
             method = ALGORITHMS.get(told.plan.algorithm.name, told.plan.algorithm)
-            self._seat = Seat(replace(told.plan, algorithm=method), told.graph, party, problem, _noise(told, party))
-        return self._seat
+            self._local = LocalParty(
+                replace(told.plan, algorithm=method), told.graph, party, problem, _noise(told, party)
+            )
+        return self._local
 
 
 class AgentProcess(Agent):
@@ -166,7 +172,7 @@ class AgentProcess(Agent):
             os.environ.setdefault("NPROC", "1")  # XLA's threads; read when JAX first computes, which it has not yet
 
 
-def _noise(told: Seating, party: int) -> Draw | Keyed | None:
+def _noise(told: PartySetup, party: int) -> Draw | Keyed | None:
     """The simulator's noise for the run's seed; none where the plan promises nothing."""
     if told.plan.mechanism is None:
         return None
@@ -184,7 +190,7 @@ def _fetch(reference: Any) -> Any:
 # -- the crew
 
 
-class RayCrew:
+class RayAgents:
     """Agents as Ray actors, one each. Every wait ends: with an answer, or with an error that says what was waited for.
 
     patience    seconds that one answer may take, the start of a process and the reading of its records included

@@ -185,7 +185,7 @@ def outline(task: Task, sizes: Sequence[int], names: Sequence[str] = ()) -> Prob
     """The problem that task and sizes make, over nobody's records: two blank ones stand for the shape.
 
     It checks every option as `relaydp.logistic` and the others do, and has the public facts of the real one. What looks
-    at records (silos, objective, accuracy) has no meaning here.
+    at records (agent_records, objective, accuracy) has no meaning here.
     """
     labels = np.asarray(task.classes)[[0, -1]] if task.classes is not None else np.zeros(2)
     blank = Records(np.zeros((2, task.width)), labels, columns=task.columns, name=f"{len(sizes)} parts")

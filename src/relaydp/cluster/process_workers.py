@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from typing import IO, Any, NamedTuple, Protocol
 
 from relaydp.cluster.study import ResourcesSection
-from relaydp.cluster.study_tasks import Task, failed
+from relaydp.cluster.study_tasks import StudyTask, failed
 from relaydp.errors import InputError
 
 Columns = dict[str, list[Any]]
@@ -31,17 +31,17 @@ class Done(NamedTuple):
     """What became of a task; `again` where the worker was lost through no fault of the task's."""
 
     worker: int
-    task: Task
+    task: StudyTask
     columns: Columns
     again: bool = False
 
 
-class Crew(Protocol):
+class Workers(Protocol):
     """Workers, here or on a cluster, that take one task each."""
 
     def ready(self) -> list[int]: ...
 
-    def give(self, worker: int, task: Task) -> None: ...
+    def give(self, worker: int, task: StudyTask) -> None: ...
 
     def wait(self, seconds: float) -> list[Done]: ...
 
@@ -57,17 +57,17 @@ class _Hand:
     process: subprocess.Popen[bytes]
     line: Connection
     words: IO[bytes]  # what it wrote to stderr, for its last words
-    task: Task | None = None
+    task: StudyTask | None = None
 
 
 @contextlib.contextmanager
-def local_crew(resources: ResourcesSection, jobs: int | None, most: int) -> Iterator[LocalCrew]:
+def local_workers(resources: ResourcesSection, jobs: int | None, most: int) -> Iterator[LocalWorkers]:
     """Processes on this machine's cores; all are ended at the end."""
-    crew = LocalCrew(resources, min(jobs or default_jobs(resources), most))
+    workers = LocalWorkers(resources, min(jobs or default_jobs(resources), most))
     try:
-        yield crew
+        yield workers
     finally:
-        crew.close()
+        workers.close()
 
 
 def default_jobs(resources: ResourcesSection) -> int:
@@ -91,7 +91,7 @@ def _gpus() -> list[str]:
     return [path.removeprefix("/dev/nvidia") for path in sorted(glob.glob("/dev/nvidia[0-9]*"))]
 
 
-class LocalCrew:
+class LocalWorkers:
     def __init__(self, resources: ResourcesSection, jobs: int) -> None:
         self._resources = resources
         self._hands: dict[int, _Hand] = {}
@@ -105,7 +105,7 @@ class LocalCrew:
     def ready(self) -> list[int]:
         return [number for number, hand in self._hands.items() if hand.task is None]
 
-    def give(self, worker: int, task: Task) -> None:
+    def give(self, worker: int, task: StudyTask) -> None:
         hand = self._hands[worker]
         hand.task = task
         with contextlib.suppress(OSError):  # it has died; `wait` finds that out and says so

@@ -16,7 +16,7 @@ from typing import Any
 from relaydp.cluster.connection import connect
 from relaydp.cluster.process_workers import Done, threads
 from relaydp.cluster.study import ResourcesSection
-from relaydp.cluster.study_tasks import Task, failed
+from relaydp.cluster.study_tasks import StudyTask, failed
 from relaydp.errors import InputError
 
 PLACED = 60.0  # seconds that the first worker may take to be placed and to answer
@@ -35,21 +35,23 @@ class Hand:
     def ready(self) -> int:
         return os.getpid()
 
-    def run(self, task: Task) -> dict[str, list[Any]]:
+    def run(self, task: StudyTask) -> dict[str, list[Any]]:
         from relaydp.cluster.study_tasks import run_task
 
         return run_task(task)
 
 
 @contextlib.contextmanager
-def ray_crew(resources: ResourcesSection, jobs: int | None, most: int, address: str | None = None) -> Iterator[RayCrew]:
+def ray_workers(
+    resources: ResourcesSection, jobs: int | None, most: int, address: str | None = None
+) -> Iterator[RayWorkers]:
     """Actors on the cluster at `address`, or on one started here; all are ended at the end."""
     with connect(address) as ray:
-        crew = RayCrew(ray, resources, min(jobs or _room(ray, resources), most))
+        workers = RayWorkers(ray, resources, min(jobs or _room(ray, resources), most))
         try:
-            yield crew
+            yield workers
         finally:
-            crew.close()
+            workers.close()
 
 
 def _room(ray: Any, resources: ResourcesSection) -> int:
@@ -70,7 +72,7 @@ def _room(ray: Any, resources: ResourcesSection) -> int:
     return room
 
 
-class RayCrew:
+class RayWorkers:
     def __init__(self, ray: Any, resources: ResourcesSection, jobs: int) -> None:
         import sys
 
@@ -80,7 +82,7 @@ class RayCrew:
         self._actors = [make.remote(environment, list(sys.path)) for _ in range(jobs)]
         self._idle: set[int] = set()
         self._coming = {actor.ready.remote(): number for number, actor in enumerate(self._actors)}
-        self._busy: dict[Any, tuple[int, Task]] = {}
+        self._busy: dict[Any, tuple[int, StudyTask]] = {}
         self._since = time.monotonic()
 
     @property
@@ -95,7 +97,7 @@ class RayCrew:
             )
         return sorted(self._idle)
 
-    def give(self, worker: int, task: Task) -> None:
+    def give(self, worker: int, task: StudyTask) -> None:
         self._idle.discard(worker)
         self._busy[self._actors[worker].run.remote(task)] = (worker, task)
 
@@ -133,7 +135,7 @@ class RayCrew:
                 self._ray.kill(actor)
 
 
-def _lost(worker: int, task: Task, error: Exception) -> Done:
+def _lost(worker: int, task: StudyTask, error: Exception) -> Done:
     """A worker that died: of its task's memory, which another attempt would not mend, or for reasons of its own."""
     said = " ".join(str(error).split())
     if "memory" in said.lower() and ("oom" in said.lower() or "out of memory" in said.lower()):

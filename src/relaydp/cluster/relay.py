@@ -37,8 +37,8 @@ class Lost(Exception):
     """An answer is gone with the node that had it; the call has to be made once more."""
 
 
-class Crew(Protocol):
-    """The agents' processes, as the loops see them. `seating` is what each is told of the plan."""
+class Agents(Protocol):
+    """The agents' processes, as the loops see them. `setup` is what each is told of the plan."""
 
     async def ask(self, agent: int, method: str, *arguments: Any) -> Any:
         """Call an agent, wait, and return its answer."""
@@ -57,7 +57,7 @@ class Crew(Protocol):
         ...
 
 
-class Ending(NamedTuple):
+class RelayEnd(NamedTuple):
     status: str  # finished or diverged
     hops: int
 
@@ -94,14 +94,14 @@ def _size(x: np.ndarray) -> float:
 
 async def walk(
     plan: Plan,
-    crew: Crew,
-    seating: list[Any],
+    crew: Agents,
+    setup: list[Any],
     standing: Standing,
     keeper: Keeper,
     watch: Watch,
     model: Model,
     report: Progress | None = None,
-) -> Ending:
+) -> RelayEnd:
     """Follow the route from where it stands to its end, or until the baton has grown without bound."""
     way = plan.route
     assert isinstance(way, Route)
@@ -112,19 +112,19 @@ async def walk(
         hop = acting[k]
         holder, activation = int(way.holder[hop]), int(way.activation[hop])
         mine = standing.rows[holder]
-        rows, baton = await crew.ask(holder, "act", seating, mine, standing.baton, hop, activation)  # (1)
+        rows, baton = await crew.ask(holder, "act", setup, mine, standing.baton, hop, activation)  # (1)
         standing.charge(holder, hop)  # (2)
         standing.rows[holder], standing.baton = rows, baton
         standing.position = hop + 1
         if not _size(baton) <= HUGE:
-            return Ending("diverged", watch.overflowed(hop + 1))
+            return RelayEnd("diverged", watch.overflowed(hop + 1))
         after = acting[k + 1] if k + 1 < len(acting) else total
         stopped = watch.until(hop + 1, after, lambda baton=baton: model(baton))
         if stopped is not None:
-            return Ending("diverged", stopped)
+            return RelayEnd("diverged", stopped)
         if keeper.due():
             keeper.save(standing)
         if report is not None:
             report(after, total)
     standing.position = total
-    return Ending("finished", total)
+    return RelayEnd("finished", total)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from relaydp.cluster.checkpoint import Keeper, Standing
-from relaydp.cluster.relay import Crew, Ending, Lost, Model, Watch
+from relaydp.cluster.relay import Agents, Lost, Model, RelayEnd, Watch
 from relaydp.engine.progress import Progress
 from relaydp.errors import InputError
 from relaydp.graph import Graph
@@ -31,14 +31,14 @@ ATTEMPTS = 5  # at one stretch
 async def go_round(
     plan: Plan,
     graph: Graph,
-    crew: Crew,
-    seating: list[Any],
+    crew: Agents,
+    setup: list[Any],
     standing: Standing,
     keeper: Keeper,
     watch: Watch,
     model: Model,
     report: Progress | None = None,
-) -> Ending:
+) -> RelayEnd:
     """Make all rounds, from where it stands to the end, or until the model has grown without bound."""
     total = len(plan.route)
     while standing.position < total:
@@ -46,30 +46,30 @@ async def go_round(
         # looks fall on the ends of chunks too, where the simulator has its own
         chunk_end = -(-(first + 1) // watch.chunk) * watch.chunk
         last = min(first + min(STRETCH, keeper.every or STRETCH), total, chunk_end)
-        rows, shares = await _attempt(graph, crew, seating, standing.rows, first, last)
+        rows, shares = await _attempt(graph, crew, setup, standing.rows, first, last)
         for k in range(first, last):
             for i in range(graph.agents):
                 standing.charge(i, k)
         standing.rows, standing.baton, standing.position = rows, shares, last
         if not np.isfinite(shares).all():
-            return Ending("diverged", watch.overflowed(last))
+            return RelayEnd("diverged", watch.overflowed(last))
         stopped = watch.until(last, last, lambda shares=shares: model(shares))
         if stopped is not None:
-            return Ending("diverged", stopped)
+            return RelayEnd("diverged", stopped)
         if keeper.due(last - first):
             keeper.save(standing)
         if report is not None:
             report(last, total)
-    return Ending("finished", total)
+    return RelayEnd("finished", total)
 
 
 async def _attempt(
-    graph: Graph, crew: Crew, seating: list[Any], rows: list[bytes], first: int, last: int
+    graph: Graph, crew: Agents, setup: list[Any], rows: list[bytes], first: int, last: int
 ) -> tuple[list[bytes], np.ndarray]:
     """Rounds `first` to `last` - 1: everybody's rows and shares of the model. Begun anew where an object was lost."""
     for _ in range(ATTEMPTS):
         try:
-            pulled = await crew.pull(_send(graph, crew, seating, rows, first, last), f"rounds {first} to {last - 1}")
+            pulled = await crew.pull(_send(graph, crew, setup, rows, first, last), f"rounds {first} to {last - 1}")
         except Lost:
             continue
         return pulled[: graph.agents], np.stack(pulled[graph.agents :])
@@ -79,7 +79,7 @@ async def _attempt(
     )
 
 
-def _send(graph: Graph, crew: Crew, seating: list[Any], begin: list[bytes], first: int, last: int) -> list[Any]:
+def _send(graph: Graph, crew: Agents, setup: list[Any], begin: list[bytes], first: int, last: int) -> list[Any]:
     """All calls of a stretch, without waiting for any: references to the new rows, and to the shares."""
     agents = range(graph.agents)
     around = [tuple(graph.neighbours(i).tolist()) for i in agents]
@@ -90,7 +90,7 @@ def _send(graph: Graph, crew: Crew, seating: list[Any], begin: list[bytes], firs
         heard = [() if k == first else around[i] for i in agents]
         answers = [
             crew.send(
-                i, "turn", seating, k, k < last, rows[i], told[i], heard[i], *(said[j] for j in heard[i]), returns=3
+                i, "turn", setup, k, k < last, rows[i], told[i], heard[i], *(said[j] for j in heard[i]), returns=3
             )
             for i in agents
         ]  # (1)

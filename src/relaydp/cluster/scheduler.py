@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from relaydp.cluster.process_workers import Crew, local_crew
+from relaydp.cluster.process_workers import Workers, local_workers
 from relaydp.cluster.study import Study
 from relaydp.cluster.study_folder import check_folder
-from relaydp.cluster.study_tasks import Task, own_loss, tasks_of
+from relaydp.cluster.study_tasks import StudyTask, own_loss, tasks_of
 from relaydp.errors import InputError, choose
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ def run_study(
         todo = [task for task in tasks if not kept.is_done(task)] if resume else tasks
         if not todo:
             return kept.merge(tasks)
-        with _crew(on, study, jobs, len(todo), address) as crew:
+        with _crew(on, study, jobs, len(todo), address) as workers:
             kept.begin(overwrite)  # only now: a cluster that cannot be joined leaves nothing behind
             try:
-                conduct(crew, todo, len(tasks), study.runs, kept.keep, progress)
+                conduct(workers, todo, len(tasks), study.runs, kept.keep, progress)
             finally:
                 table = kept.merge(tasks)
         return table
@@ -107,22 +107,22 @@ def _place(folder: str | Path | None) -> Iterator[Path]:
 def _crew(on: str, study: Study, jobs: int | None, most: int, address: str | None) -> AbstractContextManager[Any]:
     """Workers, but never more than there are tasks."""
     if on == "local":
-        return local_crew(study.resources, jobs, most)
-    from relaydp.cluster.ray_workers import ray_crew
+        return local_workers(study.resources, jobs, most)
+    from relaydp.cluster.ray_workers import ray_workers
 
-    return ray_crew(study.resources, jobs, most, address)
+    return ray_workers(study.resources, jobs, most, address)
 
 
 def conduct(
-    crew: Crew,
-    todo: Sequence[Task],
+    workers: Workers,
+    todo: Sequence[StudyTask],
     tasks_in_all: int,
     runs_in_all: int,
-    keep: Callable[[Task, dict[str, list[Any]]], None],
+    keep: Callable[[StudyTask, dict[str, list[Any]]], None],
     progress: Report | None = None,
 ) -> None:
     """Keep every worker busy until all tasks are done; each is kept as it arrives."""
-    queues: dict[int, deque[Task]] = {}  # by case
+    queues: dict[int, deque[StudyTask]] = {}  # by case
     for task in todo:
         queues.setdefault(task.case, deque()).append(task)
     last: dict[int, int] = {}  # worker -> the case it did last
@@ -138,14 +138,14 @@ def conduct(
         progress(pace())
     try:
         while done < len(todo):
-            for worker in crew.ready():
+            for worker in workers.ready():
                 case = _choose(queues, last, worker)
                 if case is None:
                     break
-                crew.give(worker, queues[case].popleft())
+                workers.give(worker, queues[case].popleft())
                 last[worker] = case
                 busy += 1
-            for result in crew.wait(BEAT):
+            for result in workers.wait(BEAT):
                 busy -= 1
                 if result.again and lost.get(result.task.id, 0) < AGAIN:
                     lost[result.task.id] = lost.get(result.task.id, 0) + 1
@@ -162,7 +162,7 @@ def conduct(
         raise Interrupted(pace()) from None
 
 
-def _choose(queues: dict[int, deque[Task]], last: dict[int, int], worker: int) -> int | None:
+def _choose(queues: dict[int, deque[StudyTask]], last: dict[int, int], worker: int) -> int | None:
     """The case a free worker goes on with: its own, whose program it has; else a fresh one; else the longest queue."""
     own = last.get(worker)
     if own is not None and queues.get(own):

@@ -24,11 +24,11 @@ import jax
 import numpy as np
 
 from relaydp.algorithm import find_algorithm
-from relaydp.cluster.agent_actors import Placement, RayCrew, Seating, check_travels
+from relaydp.cluster.agent_actors import PartySetup, Placement, RayAgents, check_travels
 from relaydp.cluster.checkpoint import Keeper, Standing
 from relaydp.cluster.connection import connect
 from relaydp.cluster.partitions import About, Part, Task, list_parts, make_task, outline
-from relaydp.cluster.relay import Crew, Ending, Watch, walk
+from relaydp.cluster.relay import Agents, RelayEnd, Watch, walk
 from relaydp.cluster.rounds import go_round
 from relaydp.engine.loop import GROWTH, Outcome, public_radius
 from relaydp.engine.progress import Progress, shown
@@ -36,7 +36,7 @@ from relaydp.engine.solver import _verdict, facts_config, make_result, solve
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Rounds
 from relaydp.oracle.randomness import Simulated, check_seed
-from relaydp.party.step import desk_for, model, on_network
+from relaydp.party.step import model, on_network, step_inputs
 from relaydp.planning.directions import Directions
 from relaydp.planning.planner import AUTO, Limits, agent_epsilons, make_plan
 from relaydp.planning.run_plan import Plan
@@ -49,7 +49,7 @@ from relaydp.result import Result, versions
 PATIENCE = 600.0  # seconds that one answer may take
 
 
-class FullCrew(Crew, Protocol):
+class AgentsAndPlaces(Agents, Protocol):
     """A crew as `solve_apart` needs it."""
 
     async def ask_all(self, method: str, *arguments: Any) -> list[Any]: ...
@@ -155,7 +155,7 @@ def solve_apart(
     outline(task, [1] * graph.agents)  # weights and bounds that are wrong are refused before anything is started
     asked = Asked(algorithm, mechanism, budget, activations, walk, steps, int(seed), start, ratio, limits, prior)
     with connect(address, cores=cores) as ray:
-        crew = RayCrew(
+        crew = RayAgents(
             ray,
             listed,
             task,
@@ -206,7 +206,7 @@ def prints_key(asked: Asked) -> str:
 
 
 def solve_with(
-    crew: FullCrew,
+    crew: AgentsAndPlaces,
     parts: Sequence[Part],
     task: Task,
     graph: Graph,
@@ -227,32 +227,32 @@ def solve_with(
     keeper = Keeper(checkpoint, identity, every)
     standing = keeper.load(graph.agents)
     kept = max((each.kept for each in abouts), key=_width)
-    told = Seating(_brief(plan), graph, asked.seed, abouts[0].raw, kept, tuple(each.fingerprint for each in abouts))
-    seating = [crew.put(told)]
-    desk = desk_for(
+    told = PartySetup(_brief(plan), graph, asked.seed, abouts[0].raw, kept, tuple(each.fingerprint for each in abouts))
+    setup = [crew.put(told)]
+    inputs = step_inputs(
         plan.algorithm, graph, 0, plan.facts.sizes, plan.steps, problem.terms, problem.dim, plan.mechanism is None
     )
 
     def answer(parts: np.ndarray) -> np.ndarray:
-        return np.array(model(plan.algorithm, desk, parts))
+        return np.array(model(plan.algorithm, inputs, parts))
 
     watch = Watch(plan, standing, GROWTH * public_radius(problem))
     try:
         with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
             if isinstance(plan.route, Rounds):
-                way = go_round(plan, graph, crew, seating, standing, keeper, watch, answer, report)
+                way = go_round(plan, graph, crew, setup, standing, keeper, watch, answer, report)
             else:
-                way = walk(plan, crew, seating, standing, keeper, watch, answer, report)
+                way = walk(plan, crew, setup, standing, keeper, watch, answer, report)
             ending = _wait(way)
     except KeyboardInterrupt:
-        ending = Ending("interrupted", standing.position)
+        ending = RelayEnd("interrupted", standing.position)
     keeper.save(standing)
     _check_charged(plan, standing)
     x = np.zeros(problem.dim) if standing.baton is None else answer(standing.baton)
     return _result(problem, graph, plan, asked, abouts, ending, x, began)
 
 
-async def _introduce(crew: FullCrew, task: Task, asked: Asked) -> tuple[list[About], list[float] | None]:
+async def _introduce(crew: AgentsAndPlaces, task: Task, asked: Asked) -> tuple[list[About], list[float] | None]:
     """What everybody tells of its part; with one number type for all, as in one array."""
     abouts = await crew.ask_all("about")
     raw = str(np.result_type(*{each.raw for each in abouts}))
@@ -334,7 +334,7 @@ def _result(
     plan: Plan,
     asked: Asked,
     abouts: Sequence[About],
-    ending: Ending,
+    ending: RelayEnd,
     x: np.ndarray,
     began: float,
 ) -> Result:

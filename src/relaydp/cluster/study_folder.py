@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relaydp.cluster.study import Study
-from relaydp.cluster.study_tasks import Own, Task
+from relaydp.cluster.study_tasks import Own, StudyTask
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def schema() -> pa.Schema:
     return pa.schema([(name, kinds.get(name, pa.float64())) for name in ORDER])
 
 
-def make_part(study: Study, task: Task, columns: dict[str, list[Any]]) -> pa.Table:
+def make_part(study: Study, task: StudyTask, columns: dict[str, list[Any]]) -> pa.Table:
     """A task's columns with its coordinates beside them."""
     import pyarrow as pa
 
@@ -70,13 +70,13 @@ class Folder:
         draft.write_text(json.dumps(self.about, indent=1) + "\n")
         draft.replace(self.path / ABOUT)
 
-    def part(self, task: Task) -> Path:
+    def part(self, task: StudyTask) -> Path:
         return self.path / PARTS / f"{task.id}.parquet"
 
-    def keep(self, task: Task, columns: dict[str, list[Any]]) -> None:
+    def keep(self, task: StudyTask, columns: dict[str, list[Any]]) -> None:
         _write(make_part(self.study, task, columns), self.part(task))
 
-    def read(self, task: Task) -> pa.Table | None:
+    def read(self, task: StudyTask) -> pa.Table | None:
         """A finished task's rows; None where there are none, or a damaged file, which is then computed again."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -88,11 +88,11 @@ class Folder:
         same = found.schema.equals(schema()) and found["seed"].to_pylist() == list(task.seeds)
         return found if same else None
 
-    def is_done(self, task: Task) -> bool:
+    def is_done(self, task: StudyTask) -> bool:
         found = self.read(task)
         return found is not None and "failed" not in found["status"].to_pylist()
 
-    def merge(self, tasks: Sequence[Task]) -> pa.Table:
+    def merge(self, tasks: Sequence[StudyTask]) -> pa.Table:
         """Build results.parquet anew from the parts, in study order."""
         import pyarrow as pa
 

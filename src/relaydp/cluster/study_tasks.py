@@ -36,7 +36,7 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Task:
+class StudyTask:
     id: str
     case: int
     tables: Mapping[str, Mapping[str, Any]]
@@ -45,11 +45,11 @@ class Task:
     loss: Own | None = None
 
 
-def tasks_of(study: Study, loss: Own | None = None) -> list[Task]:
+def tasks_of(study: Study, loss: Own | None = None) -> list[StudyTask]:
     """All tasks in study order, which is the order of the table's rows and of the ids' letters."""
     blocks = study.blocks()
     return [
-        Task(f"{number:06d}-{part:05d}", number, case.tables, seeds, study.resources.shards, loss)
+        StudyTask(f"{number:06d}-{part:05d}", number, case.tables, seeds, study.resources.shards, loss)
         for number, case in enumerate(study.cases)
         for part, seeds in enumerate(blocks)
     ]
@@ -73,7 +73,7 @@ def own_loss(fn: Callable[..., Any], options: Mapping[str, Any] | None = None) -
     return Own(packed, **dict(options or {}))
 
 
-def run_task(task: Task) -> dict[str, list[Any]]:
+def run_task(task: StudyTask) -> dict[str, list[Any]]:
     """Do it: one list a column, one entry a seed. Never raises for what a task can do wrong; the rows say it."""
     began = time.perf_counter()
     try:
@@ -92,7 +92,7 @@ def run_task(task: Task) -> dict[str, list[Any]]:
     return columns
 
 
-def failed(task: Task, error: str) -> dict[str, list[Any]]:
+def failed(task: StudyTask, error: str) -> dict[str, list[Any]]:
     """The rows of a task that did not come to numbers."""
     empty: list[Any] = [None] * len(task.seeds)
     names = ("loss_used", "agents", "delta", "plf", "messages", "model_sha256", *MEASURES, "seconds", "host")
@@ -104,7 +104,7 @@ def _memory(said: str) -> str:
     return f"out of memory ({said or 'MemoryError'}); lower [study] block, or run fewer workers."
 
 
-def _measured(task: Task) -> dict[str, list[Any]]:
+def _measured(task: StudyTask) -> dict[str, list[Any]]:
     import numpy as np
 
     from relaydp.engine import sweep

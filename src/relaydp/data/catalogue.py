@@ -1,4 +1,4 @@
-"""The data sets relaydp knows by name, and load_data, the one door to those and to files of your own."""
+"""The data sets relaydp knows by name, and load_data, the one oracle to those and to files of your own."""
 
 from __future__ import annotations
 

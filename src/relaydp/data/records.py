@@ -1,4 +1,4 @@
-"""Records: features and labels, checked once at the door and immutable afterwards."""
+"""Records: features and labels, checked once at the oracle and immutable afterwards."""
 
 from __future__ import annotations
 

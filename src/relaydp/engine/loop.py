@@ -14,15 +14,15 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from relaydp.algorithm import Algorithm, Door, Turn
+from relaydp.algorithm import Algorithm, Oracle, Turn
 from relaydp.arrays import placed
 from relaydp.engine import prefetch
 from relaydp.engine.progress import Progress
 from relaydp.graph import Graph, Network, Route, network_of
-from relaydp.oracle.oracle import Exact, Spectra, open_door, seen_by_step
+from relaydp.oracle.oracle import Exact, Spectra, make_oracle, seen_by_step
 from relaydp.oracle.randomness import NOISE, Simulated, Source, draw_gradient_noise, key_for
 from relaydp.planning.run_plan import Plan
-from relaydp.problem import Problem, Silos
+from relaydp.problem import AgentRecords, Problem
 from relaydp.problem.loss import LEAST_SQUARES
 from relaydp.problem.problem import Terms
 
@@ -44,15 +44,15 @@ class Outcome(NamedTuple):
 class World(NamedTuple):
     """What compiled code is given of a problem and a graph, as arrays."""
 
-    silos: Silos
+    agent_records: AgentRecords
     terms: Terms
     clip: Array | None
     network: Network
     exact: Exact | None
 
-    def door(self, variant: str | None, batched: bool = False) -> Door:
-        silos, terms, clip, network, exact = self
-        return open_door(silos, terms, clip, network, variant, batched, exact)
+    def oracle(self, variant: str | None, batched: bool = False) -> Oracle:
+        agent_records, terms, clip, network, exact = self
+        return make_oracle(agent_records, terms, clip, network, variant, batched, exact)
 
 
 def world_of(problem: Problem, graph: Graph, plan: Plan, batched: bool = False, shared: int = 1) -> World:
@@ -60,7 +60,7 @@ def world_of(problem: Problem, graph: Graph, plan: Plan, batched: bool = False, 
     needed = plan.algorithm.data == "argmin" and plan.mechanism != "gradient"
     rounds = plan.algorithm.kind == "rounds"
     return World(
-        silos=problem.silos_for(plan.activations, plan.clip is not None, batched, shared, rounds),
+        agent_records=problem.records_for(plan.activations, plan.clip is not None, batched, shared, rounds),
         terms=problem.terms,
         clip=None if plan.clip is None else placed(plan.clip),
         network=network_of(graph, plan.algorithm.needs),
@@ -95,8 +95,8 @@ def _full_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray, Array]:
 
 def _thin_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray, Array]:
     """From A_i A_i' / m_i = U diag(s) U', small where records are few: h = s + l2, Q = A_i' U / sqrt(m_i s)."""
-    silos = problem.working_silos.dense()
-    A, start, size = (np.asarray(part) for part in (silos.X, silos.start, silos.size))
+    agent_records = problem.working_records.dense()
+    A, start, size = (np.asarray(part) for part in (agent_records.X, agent_records.start, agent_records.size))
     rank = int(size.max())
     values = np.full((len(size), rank), problem.l2)
     vectors = np.zeros((len(size), problem.dim, rank))
@@ -106,7 +106,7 @@ def _thin_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray, Array]:
         real = s > NO_CURVATURE * s[-1]
         values[i, :m] += np.where(real, s, 0.0)
         vectors[i, :, :m] = mine.T @ (U * np.where(real, 1.0 / np.sqrt(m * np.where(real, s, 1.0)), 0.0))
-    return values, vectors, -problem.working_silos.gradients(placed(np.zeros((problem.agents, problem.dim))), None)
+    return values, vectors, -problem.working_records.gradients(placed(np.zeros((problem.agents, problem.dim))), None)
 
 
 def scan_turns(
@@ -122,16 +122,16 @@ def scan_turns(
     unroll: int = 1,
     scattered: bool = False,
 ) -> tuple[Any, tuple[Array, Any]]:
-    door = world.door(variant, batched)
+    oracle = world.oracle(variant, batched)
 
     def hop(state: Any, turn: Turn) -> tuple[Any, Any]:
         if key is not None:
             turn = turn._replace(key=jax.random.fold_in(key, turn.hop))
-        state, payload = algorithm.step(door(turn), steps, state, seen_by_step(turn, variant))
+        state, payload = algorithm.step(oracle(turn), steps, state, seen_by_step(turn, variant))
         return state, payload if keep else None
 
     if scattered:
-        scan = partial(prefetch.scan, world.silos, steps, turns.holder.reshape(-1), turns.hop[0, 0])
+        scan = partial(prefetch.scan, world.agent_records, steps, turns.holder.reshape(-1), turns.hop[0, 0])
     else:
         scan = partial(jax.lax.scan, unroll=unroll)
 
@@ -152,8 +152,8 @@ def unrolled() -> int:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def begin(algorithm: Algorithm, variant: str | None, world: World, steps: Any, x0: Array) -> Any:
-    """The state before the first hop. An algorithm's init asks the doors nothing, so that nothing is uncharged."""
-    return algorithm.init(world.door(variant)(None), steps, x0)
+    """The state before the first hop. An algorithm's init asks the oracles nothing, so that nothing is uncharged."""
+    return algorithm.init(world.oracle(variant)(None), steps, x0)
 
 
 def stride_for(plan: Plan) -> int:

@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from relaydp.algorithm import Turn
 from relaydp.planning.run_plan import Plan
-from relaydp.problem import Silos
+from relaydp.problem import AgentRecords
 from relaydp.problem.kernels.dispatch import register
 
 TARGET = "relaydp_fetch"
@@ -43,14 +43,22 @@ def _is_ready() -> bool:
     return True
 
 
-def scan(silos: Silos, steps: Any, route: Array, first: Array, hop: Callable[..., Any], state: Any, turns: Turn) -> Any:
+def scan(
+    agent_records: AgentRecords,
+    steps: Any,
+    route: Array,
+    first: Array,
+    hop: Callable[..., Any],
+    state: Any,
+    turns: Turn,
+) -> Any:
     """`jax.lax.scan(hop, state, turns)`, for some turns of a route whose first hop has this number.
 
     GROUP hops at a time, because a call takes time of its own; what is left over runs unaided.
     """
 
     def group(state: Any, turns: Turn) -> tuple[Any, Any]:
-        return jax.lax.scan(hop, state, _fetch(silos, steps, state, route, first, turns))
+        return jax.lax.scan(hop, state, _fetch(agent_records, steps, state, route, first, turns))
 
     whole = len(turns.hop) // GROUP * GROUP
     grouped = jax.tree.map(lambda a: a[:whole].reshape(-1, GROUP, *a.shape[1:]), turns)
@@ -62,15 +70,17 @@ def scan(silos: Silos, steps: Any, route: Array, first: Array, hop: Callable[...
     return state, payloads
 
 
-def _fetch(silos: Silos, steps: Any, state: Any, route: Array, first: Array, turns: Turn) -> Turn:
+def _fetch(agent_records: AgentRecords, steps: Any, state: Any, route: Array, first: Array, turns: Turn) -> Turn:
     """The same GROUP turns.
 
     All that the hops do depends on their holders, so they come after this call, and XLA need not copy the state for it.
     """
-    agents = silos.size.shape[0]
+    agents = agent_records.size.shape[0]
     every = jax.tree.leaves((state, steps))
     rows = [leaf for leaf in every if leaf.ndim in (1, 2) and len(leaf) == agents and leaf.dtype == jnp.float64]
-    records = [silos.X, silos.y, silos.shrink, silos.norm]
+    records = [agent_records.X, agent_records.y, agent_records.shrink, agent_records.norm]
     call = jax.ffi.ffi_call(TARGET, jax.ShapeDtypeStruct((GROUP,), jnp.int32))
     place = turns.hop[0] - first
-    return turns._replace(holder=call(turns.holder, place, route, silos.start, silos.size, *records, *rows))
+    return turns._replace(
+        holder=call(turns.holder, place, route, agent_records.start, agent_records.size, *records, *rows)
+    )

@@ -1,6 +1,6 @@
 """solve_alone: what each agent gets from its own records only, under the same budget. The relay must beat it.
 
-Proximal gradient descent on f_i + r through the same door: the same clipping, noise and accountant, no messages.
+Proximal gradient descent on f_i + r through the same oracle: the same clipping, noise and accountant, no messages.
 
     x_i+ = prox_{t r}( x_i - t g~_i(x_i) )          t = a / L
 
@@ -19,7 +19,7 @@ from jaxtyping import Array
 from relaydp.algorithm import Turn
 from relaydp.arrays import placed
 from relaydp.engine.solver import check_account, check_budget
-from relaydp.oracle.oracle import open_door
+from relaydp.oracle.oracle import make_oracle
 from relaydp.oracle.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
 from relaydp.planning.directions import Directions, guess
 from relaydp.planning.forecast import LONGEST
@@ -29,7 +29,7 @@ from relaydp.privacy import MARGIN, Budget, Ledger, PrivacyAccount, gaussian_sca
 from relaydp.privacy.budget import check_records
 from relaydp.privacy.secret import check_promise, stretch
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
-from relaydp.problem import Facts, Problem, Silos
+from relaydp.problem import AgentRecords, Facts, Problem
 from relaydp.problem.problem import Terms
 
 STEPSIZES = (0.3, 0.5, 0.75, 1.0, 1.2, 1.4, 1.6, 1.8)  # a, of which t = a/L
@@ -125,8 +125,8 @@ def solve_alone(
         draws = jax.device_put(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim))
     start = placed(np.zeros((facts.agents, facts.dim)))
     t, noise = placed(a / L), placed(scales)
-    silos = problem.silos_for(T, clip is not None, rounds=True)
-    x = np.asarray(_descend(silos, problem.terms, clip, t, noise, key, draws, start))
+    agent_records = problem.records_for(T, clip is not None, rounds=True)
+    x = np.asarray(_descend(agent_records, problem.terms, clip, t, noise, key, draws, start))
     planned = np.inf if ledger is None or budget is None else ledger.epsilon(budget.delta)
     private = isinstance(source, Secret)
     return Alone(
@@ -167,7 +167,7 @@ def _choose(
 
 @jax.jit
 def _descend(
-    silos: Silos,
+    agent_records: AgentRecords,
     terms: Terms,
     clip: Array | None,
     t: Array,
@@ -176,13 +176,13 @@ def _descend(
     draws: Array | None,
     start: Array,
 ) -> Array:
-    door = open_door(silos, terms, clip)
+    oracle = make_oracle(agent_records, terms, clip)
     everyone, nobody = jnp.ones(scales.shape[1], bool), jnp.zeros((), jnp.int32)
 
     def one(xs: Array, inputs: tuple[Array, Array, Array | None]) -> tuple[Array, None]:
         number, scale, drawn = inputs
         now = None if key is None else jax.random.fold_in(key, number)
-        setting = door(Turn(number, nobody, nobody, everyone, scale, now, drawn))
+        setting = oracle(Turn(number, nobody, nobody, everyone, scale, now, drawn))
         return jax.vmap(setting.prox, in_axes=(0, None))(xs - t * setting.gradients(xs), t), None
 
     return jax.lax.scan(one, start, (jnp.arange(scales.shape[0]), scales, draws))[0]

@@ -1,4 +1,4 @@
-"""The minimiser of a strongly convex function, to rounding: what the exact door (`door`) answers with.
+"""The minimiser of a strongly convex function, to rounding: what the exact oracle (`oracle`) answers with.
 
 The minimiser is the fixed point of one proximal gradient step, which brings any point nearer by a factor 1 - mu/L:
 

@@ -1,17 +1,19 @@
-"""The door: the one place where an algorithm's question meets the records, and where the noise is added.
+"""The oracle: the one place where an algorithm's question meets the records, and where the noise is added.
 
     g~_i(y) = (1/m_i) sum_j clip_c( grad loss_ij(y) ) + N(0, s^2 I) + l2 y
 
 Everything an algorithm does with g~ is post-processing. Without a mechanism nothing is clipped and s = 0.
 
-A door is opened for one turn and answers once: the second question of a turn is refused, whoever wrote the algorithm,
-since the turn's noise would be in both answers and cancel. Whose records are asked, the scale and the noise are the
-turn's; and where the turn's agent does not act, which nobody is charged for, the answer is 0.
+An oracle is made for one turn and answers once. A second question in the same turn is refused, because the same noise
+would be in both answers and would cancel. The turn says whose records are asked, the noise and its scale. If the turn's
+agent does not act, the answer is 0 and nothing is charged.
 
-The exact door, argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2, has noise e in the objective, in simulations
-alone (`privacy.objective` has its price), e = 0 in runs without privacy, and stays shut under noise on gradients; under
-noise in the objective the gradient doors are shut instead, since nothing there is clipped or noised. One kind of door
-is open.
+There are two kinds of oracle, and a run has one of them. The gradient oracle is above. The exact oracle,
+
+    argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2,
+
+has noise e in the objective. That mechanism exists in simulations only (`privacy.objective` computes its cost). Without
+privacy, e = 0. With noise on gradients the exact oracle is closed; with noise in the objective the gradient oracle is.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ import numpy as np
 from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array, Float
 
-from relaydp.algorithm import Door, Setting, Turn
+from relaydp.algorithm import Oracle, Setting, Turn
 from relaydp.algorithm.base import OBJECTIVE
 from relaydp.errors import PrivacyError
 from relaydp.graph import Network
 from relaydp.oracle.argmin import find_minimiser
 from relaydp.privacy.mechanism import perturbation, release
 from relaydp.privacy.secret import release_secret_traced
-from relaydp.problem import Silos
+from relaydp.problem import AgentRecords
 from relaydp.problem.problem import Terms
 
 
@@ -61,7 +63,7 @@ class Spectra(NamedTuple):
 
 
 class Exact(NamedTuple):
-    """What opens the exact door: the L_i for an iterative argmin, and for least squares the spectra."""
+    """What opens the exact oracle: the L_i for an iterative argmin, and for least squares the spectra."""
 
     smoothness: Float[Array, " agents"]
     spectra: Spectra | None
@@ -132,7 +134,7 @@ def check_points(agents: int, single: bool, draws: Array | None, *points: Array)
         if not shape or shape[:-1] != (() if single else (agents,)) or shape != drawn:
             asked, needed = ("one holder", "(dim,)") if single else ("all agents", f"({agents}, dim)")
             raise PrivacyError(
-                f"an algorithm asked the door of {asked} with an array of shape {shape}; one release is at one "
+                f"an algorithm asked the oracle of {asked} with an array of shape {shape}; one release is at one "
                 f"point per agent, so that it needs {needed}, dim the length of x."
             )
 
@@ -147,20 +149,20 @@ def _both(acts: Array, act: Callable[[], Any], relay: Callable[[], Any]) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(acts, a, b), act(), relay())
 
 
-def open_door(
-    silos: Silos,
+def make_oracle(
+    agent_records: AgentRecords,
     terms: Terms,
     clip: Float[Array, ""] | None,
     network: Network = NO_NETWORK,
     variant: str | None = None,
     batched: bool = False,
     exact: Exact | None = None,
-) -> Door:
-    """For every turn, all that a step may use: the doors and the prox, nothing else of the problem.
+) -> Oracle:
+    """For every turn, all that a step may use: the oracles and the prox, nothing else of the problem.
 
-    `exact` opens the exact door.
+    `exact` opens the exact oracle.
     """
-    agents = silos.size.shape[0]
+    agents = agent_records.size.shape[0]
     ridge = 0.0 if terms.free else terms.l2  # what it adds to the least curvature: nothing along a free intercept
     # clip and noise belong together: without a clip there is nothing to protect, and no draw to pay for. The published
     # mechanism puts its noise elsewhere.
@@ -172,33 +174,33 @@ def open_door(
 
     def search(i: Array, p: Array, kappa: Array, v: Array, with_r: bool) -> Array:
         def slope(x: Array) -> Array:
-            return silos.gradient(i, x, None) + terms.ridge_gradient(x) + p + kappa * (x - v)
+            return agent_records.gradient(i, x, None) + terms.ridge_gradient(x) + p + kappa * (x - v)
 
         L = _open(exact).smoothness[i]
-        return find_minimiser(slope, terms.prox if with_r else None, v, L + kappa, ridge + kappa, _dear(silos))
+        return find_minimiser(slope, terms.prox if with_r else None, v, L + kappa, ridge + kappa, _dear(agent_records))
 
     def searches(p: Array, kappa: Array, v: Array, with_r: bool) -> Array:
-        if silos.by_passes:  # each agent's search takes the passes that it needs, and stays in cache
+        if agent_records.by_passes:  # each agent's search takes the passes that it needs, and stays in cache
             each = jnp.arange(agents, dtype=jnp.int32)
             return jax.lax.map(lambda i: search(i, p[i], kappa[i], v[i], with_r), each)
 
         def slope(xs: Array) -> Array:
             own = jax.vmap(terms.ridge_gradient)(xs)
-            return silos.gradients(xs, None) + own + p + kappa[:, None] * (xs - v)
+            return agent_records.gradients(xs, None) + own + p + kappa[:, None] * (xs - v)
 
         prox = jax.vmap(terms.prox) if with_r else None
-        return find_minimiser(slope, prox, v, _open(exact).smoothness + kappa, ridge + kappa, _dear(silos))
+        return find_minimiser(slope, prox, v, _open(exact).smoothness + kappa, ridge + kappa, _dear(agent_records))
 
-    def door(turn: Turn | None) -> Setting:
+    def oracle(turn: Turn | None) -> Setting:
         once = one_question(turn)
         now: Any = turn
 
         def check_shape(single: bool, *points: Array) -> None:
             # a turn's noise is for its holder or for all agents, and broadcasting would make one of the other
             if (noisy or variant == OBJECTIVE) and (jnp.ndim(now.acts) == 0) != single:
-                door, other = ("one holder", "all agents") if single else ("all agents", "one holder")
+                asked, other = ("one holder", "all agents") if single else ("all agents", "one holder")
                 raise PrivacyError(
-                    f"an algorithm asked through the door of {door} in a turn of {other}; its noise is for {other}. "
+                    f"an algorithm asked the oracle of {asked} in a turn of {other}, whose noise is for {other}. "
                     "Ask `gradient` or `argmin` in a relay, `gradients` or `argmins` in rounds."
                 )
             check_points(agents, single, now.draws, *points)
@@ -235,13 +237,13 @@ def open_door(
             once.ask()
             check_shape(True, y)
             _check_gradient(variant)
-            return charged(privatise(silos.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))
+            return charged(privatise(agent_records.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))
 
         def gradients(ys: Float[Array, "agents dim"]) -> Float[Array, "agents dim"]:
             once.ask()
             check_shape(False, ys)
             _check_gradient(variant)
-            return charged(privatise(silos.gradients(ys, clip)) + jax.vmap(terms.ridge_gradient)(ys))
+            return charged(privatise(agent_records.gradients(ys, clip)) + jax.vmap(terms.ridge_gradient)(ys))
 
         def argmin(
             p: Float[Array, " dim"], kappa: Float[Array, ""], v: Float[Array, " dim"], with_r: bool
@@ -266,7 +268,7 @@ def open_door(
 
         return Setting(agents, gradient, gradients, argmin, argmins, terms.prox, when, network, variant)
 
-    return door
+    return oracle
 
 
 def seen_by_step(turn: Turn, variant: str | None) -> Turn:
@@ -274,9 +276,13 @@ def seen_by_step(turn: Turn, variant: str | None) -> Turn:
     return turn if variant not in (None, OBJECTIVE) else turn._replace(key=None, draws=None)
 
 
-def _dear(silos: Silos) -> bool:
+def _dear(agent_records: AgentRecords) -> bool:
     """Whether a gradient costs more than all that the exact argmin may do to save one."""
-    numbers = silos.rows * silos.X.shape[1] if silos.gram is None else silos.gram.hessian.shape[-1] ** 2
+    numbers = (
+        agent_records.rows * agent_records.X.shape[1]
+        if agent_records.gram is None
+        else agent_records.gram.hessian.shape[-1] ** 2
+    )
     return numbers >= DEAR
 
 
@@ -290,5 +296,5 @@ def _check_gradient(variant: str | None) -> None:
 
 def _open(exact: Exact | None) -> Exact:
     if exact is None:
-        raise PrivacyError("the exact door is closed in a private run; use the algorithm's linearised form.")
+        raise PrivacyError("the exact oracle is closed in a private run; use the algorithm's linearised form.")
     return exact

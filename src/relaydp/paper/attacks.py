@@ -21,7 +21,7 @@ from relaydp.auditing.campaigns import ACTIVATIONS, IMAGES, RECOVERED, Target, c
 from relaydp.certificate import plain
 from relaydp.data import load_data
 from relaydp.errors import RelayError
-from relaydp.paper.experiment import Block, Cell, Effort, Experiment, Found, Picture, Progress, Table, title_of
+from relaydp.paper.experiment import Block, Cell, Effort, Experiment, Found, Picture, Progress, ResultTable, title_of
 from relaydp.problem import logistic
 from relaydp.report import draw_attack, draw_search
 
@@ -193,7 +193,7 @@ def _gallery(found: Found, method: str, names: Sequence[str], folder: Path) -> l
     note = f"Medians of {found.effort.images} images; in brackets the best of them."
     return [
         Picture(name, f"{METHODS[method]}: what was taken, and what was got from each run."),
-        Table(METHODS[method], columns, rows, note),
+        ResultTable(METHODS[method], columns, rows, note),
     ]
 
 
@@ -210,7 +210,7 @@ def _curve(found: Found, data: str, folder: Path) -> list[Block]:
     ends = [f"{row['mse_curve'][-1]:.1e} for {_who(row)}" for row in rows]
     return [
         Picture(name, f"{title}, DLG: mean squared error of the records over the iterations, median of the agents."),
-        Table(f"{title}, DLG", ("run", "MSE at the start", "at the end"), table),
+        ResultTable(f"{title}, DLG", ("run", "MSE at the start", "at the end"), table),
         f"{title}: DLG's mean squared error ends at {', '.join(ends)}.",
     ]
 
@@ -224,7 +224,7 @@ def _gradients(found: Found) -> list[Block]:
         return []
     rows = [(run, *(side.entry(data, run, _share) for data in names)) for run in side.runs]
     note = f"Recovered to a relative error of {RECOVERED:g}, of all that were asked for."
-    return [Table("Gradients read from the messages", ("run", *map(title_of, names)), rows, note)]
+    return [ResultTable("Gradients read from the messages", ("run", *map(title_of, names)), rows, note)]
 
 
 def _worth(outcome: dict[str, Any]) -> int:

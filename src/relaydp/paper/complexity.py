@@ -35,7 +35,7 @@ from relaydp.data import Records
 from relaydp.engine.loop import World, begin, world_of
 from relaydp.errors import RelayError
 from relaydp.graph import Graph, Route, complete, erdos_renyi, ring, route
-from relaydp.paper.experiment import MISSING, Block, Cell, Effort, Experiment, Found, Picture, Progress, Table
+from relaydp.paper.experiment import MISSING, Block, Cell, Effort, Experiment, Found, Picture, Progress, ResultTable
 from relaydp.paper.printed import CIRCULAR, COMPLETE, GENERAL
 from relaydp.planning.planner import make_plan
 from relaydp.planning.quadratic import HOPS as LAB_HOPS
@@ -152,14 +152,14 @@ def _advance(
     algorithm: Algorithm, world: World, steps: Any, best: Array, states: Any, hops: Array, holders: Array, acts: Array
 ) -> tuple[Any, Array]:
     """Run every walk through the hops; the error after each of them, (walks, hops)."""
-    door = world.door(None)
+    oracle = world.oracle(None)
     scale = jnp.zeros(acts.shape[1:])
 
     def one(state: Any, holders: Array) -> tuple[Any, Array]:
         def hop(state: Any, now: tuple[Array, Array, Array]) -> tuple[Any, Array]:
             number, holder, acting = now
             turn = Turn(number, holder, holder, acting, scale, None)  # without a mechanism nothing is drawn
-            state, _ = algorithm.step(door(turn), steps, state, turn)
+            state, _ = algorithm.step(oracle(turn), steps, state, turn)
             copies = state.baton.x[None] if algorithm.name == "recal" else state.x
             return state, jnp.sqrt(jnp.mean(jnp.sum((copies - best[None]) ** 2, axis=1)))
 
@@ -430,7 +430,7 @@ def _outcomes(found: Found, graph: str) -> Outcomes:
     }
 
 
-def _counts_table(graph: str, outcomes: Outcomes, effort: Effort) -> Table:
+def _counts_table(graph: str, outcomes: Outcomes, effort: Effort) -> ResultTable:
     rows = [
         (method.title, *(_count_text(outcome, not method.walk) for outcome in mine.values()))
         for method, mine in outcomes.items()
@@ -442,7 +442,7 @@ def _counts_table(graph: str, outcomes: Outcomes, effort: Effort) -> Table:
         f"walk to draw. Iterations are the PLF of {', '.join(m.title for m in METHODS if not m.walk)} and RECAL's link "
         f"uses. The paper's own rule counts every link use of {', '.join(factors)} twice."
     )
-    return Table(f"{GRAPHS[graph].capitalize()}: what an accuracy takes", columns, rows, note)
+    return ResultTable(f"{GRAPHS[graph].capitalize()}: what an accuracy takes", columns, rows, note)
 
 
 def _printed(graph: str, method: Method, measure: str) -> str | int:
@@ -450,7 +450,7 @@ def _printed(graph: str, method: Method, measure: str) -> str | int:
     return rows[method.printed][MEASURES[measure]]
 
 
-class Row(NamedTuple):
+class ComplexityRow(NamedTuple):
     """One method and measure: what is printed and what was found."""
 
     method: Method
@@ -462,7 +462,7 @@ class Row(NamedTuple):
     verdict: str
 
 
-def _rows(graph: str, outcomes: Outcomes) -> list[Row]:
+def _rows(graph: str, outcomes: Outcomes) -> list[ComplexityRow]:
     out = []
     for method, mine in outcomes.items():
         for measure in MEASURES:
@@ -478,11 +478,11 @@ def _rows(graph: str, outcomes: Outcomes) -> list[Row]:
                 against = fit_power(sizes, [counts[n] for n in known])
             words = verdict(fit, power) if isinstance(power, int) else verdict(against, 1)
             shown = f"n^{form}" if isinstance(form, int) else form
-            out.append(Row(method, measure, shown, fit, later, against, words))
+            out.append(ComplexityRow(method, measure, shown, fit, later, against, words))
     return out
 
 
-def _orders_table(graph: str, rows: list[Row], effort: Effort) -> Table:
+def _orders_table(graph: str, rows: list[ComplexityRow], effort: Effort) -> ResultTable:
     sizes = effort.sizes
     columns = ["", "", "printed, times ln 1/epsilon", "measured power of n", f"from n = {sizes[len(sizes) // 2]}"]
     general = graph == "general"
@@ -503,10 +503,10 @@ def _orders_table(graph: str, rows: list[Row], effort: Effort) -> Table:
     )
     if general:
         note += f" Erdos-Renyi graphs of mean degree {DEGREE}; chi is the spectral gap of P; 1 is as printed."
-    return Table(f"{TABLES[graph]}, measured: {GRAPHS[graph]}", tuple(columns), lines, note)
+    return ResultTable(f"{TABLES[graph]}, measured: {GRAPHS[graph]}", tuple(columns), lines, note)
 
 
-def _differences(graph: str, rows: list[Row], outcomes: Outcomes) -> str:
+def _differences(graph: str, rows: list[ComplexityRow], outcomes: Outcomes) -> str:
     """What the paper says and the runs do not, in a few sentences."""
     recal = [row for row in rows if row.measure == "plf" and row.method.printed == "recal"]
     growing = [f"{row.method.title} (n^{row.fit})" for row in recal if row.verdict == FASTER]

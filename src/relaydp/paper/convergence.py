@@ -17,7 +17,7 @@ from relaydp.paper.experiment import (
     Experiment,
     Found,
     Picture,
-    Table,
+    ResultTable,
     absent,
     seeds_of,
     title_of,
@@ -88,11 +88,11 @@ def _end(outcome: dict[str, Any], measure: str, form: str) -> str:
     return f"{spread['median']:{form}} ({spread['low']:{form}} to {spread['high']:{form}})"
 
 
-def _ends(found: Found, cells: dict[str, dict[str, Run]], measure: str, title: str, form: str = ".1e") -> Table:
+def _ends(found: Found, cells: dict[str, dict[str, Run]], measure: str, title: str, form: str = ".1e") -> ResultTable:
     """Where the curves end: medians and quartiles."""
     labels = list(next(iter(cells.values())))
     rows = [(label, *(_end(found.of(mine[label]), measure, form) for mine in cells.values())) for label in labels]
-    return Table(title, ("", *(title_of(data) for data in cells)), rows)
+    return ResultTable(title, ("", *(title_of(data) for data in cells)), rows)
 
 
 def _zeros(found: Found, cells: dict[str, dict[str, Run]]) -> str:

@@ -58,7 +58,7 @@ QUICK = Effort(
 )
 
 
-class Table(NamedTuple):
+class ResultTable(NamedTuple):
     title: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
@@ -72,7 +72,7 @@ class Picture(NamedTuple):
     caption: str
 
 
-Block = str | Table | Picture
+Block = str | ResultTable | Picture
 
 
 def seeds_of(algorithm: str, effort: Effort) -> int:

@@ -6,7 +6,7 @@ import base64
 import html
 from pathlib import Path
 
-from relaydp.paper.experiment import Block, Picture, Table
+from relaydp.paper.experiment import Block, Picture, ResultTable
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #22272e; --paper: #fff; --rule: #d9dde2; --soft: #f4f6f8; }
@@ -55,7 +55,7 @@ def _markdown(head: list[str], sections: list[Section]) -> str:
 def markdown(block: Block) -> list[str]:
     if isinstance(block, Picture):
         return [f"![{block.caption}](figures/{block.name}.png)", f"*{block.caption}*"]
-    if isinstance(block, Table):
+    if isinstance(block, ResultTable):
         lines = ["| " + " | ".join(row) + " |" for row in (block.columns, ("---",) * len(block.columns), *block.rows)]
         return [f"**{block.title}**", "\n".join(lines), *([block.note] if block.note else [])]
     return [block]
@@ -82,7 +82,7 @@ def _block(folder: Path, block: Block) -> str:
         caption = html.escape(block.caption)
         picture = f'<img alt="{caption}" src="data:image/png;base64,{image}">'
         return f"<figure>{picture}<figcaption>{caption}</figcaption></figure>"
-    if isinstance(block, Table):
+    if isinstance(block, ResultTable):
         header = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in block.columns)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in block.rows

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from relaydp.graph import RANDOM_WALKS, Graph, complete, erdos_renyi, grid, ring, rounds, route, star
-from relaydp.paper.experiment import Block, Cell, Effort, Experiment, Found, Picture, Progress, Table
+from relaydp.paper.experiment import Block, Cell, Effort, Experiment, Found, Picture, Progress, ResultTable
 from relaydp.privacy import (
     Ledger,
     epsilon_exact,
@@ -248,7 +248,7 @@ def measure_visits(cell: Visits, progress: Progress | None = None) -> dict[str, 
 # -- the page
 
 
-def _leakage_table(found: Found) -> Table:
+def _leakage_table(found: Found) -> ResultTable:
     rows = []
     for cell in leakages(found.effort):
         outcome = found.of(cell)
@@ -277,7 +277,7 @@ def _leakage_table(found: Found) -> Table:
         "PLF is the maximum over agents. A star's hub holds the baton every other hop: there K/n is not even the mean."
     )
     columns = ("", "paper", *(f"K = {K}" for K in ITERATIONS))
-    return Table(f"PLF after K iterations, {AGENTS} agents", columns, rows, note)
+    return ResultTable(f"PLF after K iterations, {AGENTS} agents", columns, rows, note)
 
 
 def _pairing(found: Found) -> str:
@@ -321,7 +321,7 @@ def _at(outcome: dict[str, Any], name: str, plf: int, form: str = ".3g") -> str:
     return "beyond a float" if value is None else format(value, form)
 
 
-def _budget_table(found: Found) -> Table:
+def _budget_table(found: Found) -> ResultTable:
     outcomes = {cell.ratio: found.of(cell) for cell in prices()}
     columns = ["PLF"]
     for ratio in RATIOS:
@@ -337,10 +337,10 @@ def _budget_table(found: Found) -> Table:
         f"theorem 4 gives {EPSILON:g} at PLF {TARGET} and R = 1. Growth is exponential in PLF because R > 1 takes the "
         "noise away exponentially; at R = 1 rho is proportional to PLF. Exact: Gaussian differential privacy."
     )
-    return Table("Budget against PLF at fixed first noise", tuple(columns), rows, note)
+    return ResultTable("Budget against PLF at fixed first noise", tuple(columns), rows, note)
 
 
-def _noise_table(found: Found) -> Table:
+def _noise_table(found: Found) -> ResultTable:
     outcomes = {cell.ratio: found.of(cell) for cell in prices()}
     columns = ["PLF"]
     for ratio in RATIOS:
@@ -356,10 +356,10 @@ def _noise_table(found: Found) -> Table:
         f"In units of alpha beta c, for epsilon {EPSILON:g} at delta {DELTA:g} by theorem 4; the first noise by exact "
         f"accounting too. Whatever R, no release has noise below 4 / sqrt(2 rho) = {floor:.3g}."
     )
-    return Table(f"Noise that epsilon {EPSILON:g} needs as PLF grows", tuple(columns), rows, note)
+    return ResultTable(f"Noise that epsilon {EPSILON:g} needs as PLF grows", tuple(columns), rows, note)
 
 
-def _lemma_table(found: Found) -> Table:
+def _lemma_table(found: Found) -> ResultTable:
     rows = []
     for cell in visits(found.effort):
         outcome = found.of(cell)
@@ -394,7 +394,7 @@ def _lemma_table(found: Found) -> Table:
         "agent's, successive visits being dependent; the largest of many deviations lies one to three of them out. "
         "Mean z^2 is 1 where visits have lemma 1's shares."
     )
-    return Table("Lemma 1: how often an agent holds the baton", columns, rows, note)
+    return ResultTable("Lemma 1: how often an agent holds the baton", columns, rows, note)
 
 
 def _flat(label: str, at: Sequence[float], values: Sequence[float | None]) -> Line:

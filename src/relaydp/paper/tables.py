@@ -18,7 +18,7 @@ from relaydp.paper.experiment import (
     Effort,
     Experiment,
     Found,
-    Table,
+    ResultTable,
     absent,
     seeds_of,
     title_of,
@@ -29,7 +29,7 @@ from relaydp.paper.runs import EPSILON, L1, Run, Timing
 STEADY = 1.0 + 1e-9  # a growth of MR-ADMM's penalty that amounts to none
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of the paper's table, and what we run for it."""
 
     title: str
@@ -44,30 +44,32 @@ class Row(NamedTuple):
 
 
 ROWS = {
-    "huang, l1": Row("DP-ADMM (Huang 2020)", "huang-ring", True, decays=True),
-    "nids, l1": Row("DP-NIDS", "nids", True),
-    "extra, l1": Row("DP-EXTRA", "pg-extra", True),
-    "admm, l1": Row("DP-ADMM (Zhang 2017)", "d-admm", True),
-    "rwadmm, l1": Row("DP-RWADMM", "rw-admm", True),
-    "recal, l1": Row("DP-RECAL", "recal", True),
-    "mradmm, decaying": Row("DP-MRADMM, decaying", "mr-admm", False, decays=True),
-    "mradmm": Row("DP-MRADMM", "mr-admm", False, growth=STEADY),
-    "recal": Row("DP-RECAL", "recal", False),
+    "huang, l1": TableRow("DP-ADMM (Huang 2020)", "huang-ring", True, decays=True),
+    "nids, l1": TableRow("DP-NIDS", "nids", True),
+    "extra, l1": TableRow("DP-EXTRA", "pg-extra", True),
+    "admm, l1": TableRow("DP-ADMM (Zhang 2017)", "d-admm", True),
+    "rwadmm, l1": TableRow("DP-RWADMM", "rw-admm", True),
+    "recal, l1": TableRow("DP-RECAL", "recal", True),
+    "mradmm, decaying": TableRow("DP-MRADMM, decaying", "mr-admm", False, decays=True),
+    "mradmm": TableRow("DP-MRADMM", "mr-admm", False, growth=STEADY),
+    "recal": TableRow("DP-RECAL", "recal", False),
 }
 # not in the paper, which prints a random walk and counts a round-robin's messages
 OURS = {
-    "recal, l1, round-robin": Row("DP-RECAL, round-robin", "recal", True, walk="cyclic"),
-    "recal, l1, per record": Row(
+    "recal, l1, round-robin": TableRow("DP-RECAL, round-robin", "recal", True, walk="cyclic"),
+    "recal, l1, per record": TableRow(
         "DP-RECAL, round-robin, noise for 2c/m", "recal", True, walk="cyclic", per_record=True
     ),
-    "recal, l1, no noise": Row("RECAL, round-robin", "recal", True, walk="cyclic", private=False),
-    "recal, round-robin": Row("DP-RECAL, round-robin", "recal", False, walk="cyclic"),
-    "recal, per record": Row("DP-RECAL, round-robin, noise for 2c/m", "recal", False, walk="cyclic", per_record=True),
-    "recal, no noise": Row("RECAL, round-robin", "recal", False, walk="cyclic", private=False),
-    "recal, no noise, tuned": Row(
+    "recal, l1, no noise": TableRow("RECAL, round-robin", "recal", True, walk="cyclic", private=False),
+    "recal, round-robin": TableRow("DP-RECAL, round-robin", "recal", False, walk="cyclic"),
+    "recal, per record": TableRow(
+        "DP-RECAL, round-robin, noise for 2c/m", "recal", False, walk="cyclic", per_record=True
+    ),
+    "recal, no noise": TableRow("RECAL, round-robin", "recal", False, walk="cyclic", private=False),
+    "recal, no noise, tuned": TableRow(
         "RECAL, round-robin, tuned steps", "recal", False, walk="cyclic", private=False, tuned=True
     ),
-    "recal, no noise, walk": Row("RECAL, random walk", "recal", False, private=False),
+    "recal, no noise, walk": TableRow("RECAL, random walk", "recal", False, private=False),
 }
 ALL_ROWS = ROWS | OURS
 COORDINATED = {name for name, algorithm in ALGORITHMS.items() if algorithm.links == "star"}
@@ -75,7 +77,7 @@ COORDINATED = {name for name, algorithm in ALGORITHMS.items() if algorithm.links
 SOUND_WITH_R = ("huang-ring", "nids", "pg-extra", "ic-admm", "rw-admm-linearised", "recal")
 
 
-def printed_cell(loss: str, data: str, row: Row, effort: Effort) -> Run:
+def printed_cell(loss: str, data: str, row: TableRow, effort: Effort) -> Run:
     plf = effort.decaying if row.decays else effort.fixed
     epsilon = EPSILON if row.private else 0.0
     walk = row.walk if ALGORITHMS[row.algorithm].kind == "relay" else ""
@@ -138,7 +140,7 @@ def _pair(ours: str, printed: str) -> str:
     return f"{ours} ({printed})"
 
 
-def _printed_table(loss: str, found: Found) -> Table:
+def _printed_table(loss: str, found: Found) -> ResultTable:
     effort = found.effort
     columns = ["r", "PLF", "algorithm", "communication, paper's rule", "link uses", "vectors"]
     for data in effort.data:
@@ -175,10 +177,10 @@ def _printed_table(loss: str, found: Found) -> Table:
         f"{effort.fixed} for fixed steps, {effort.decaying} for decaying ones. Nobody's epsilon here is defensible "
         "(docs/privacy.md)."
     )
-    return Table(f"As printed: {LOSSES[loss]}", tuple(columns), rows, note)
+    return ResultTable(f"As printed: {LOSSES[loss]}", tuple(columns), rows, note)
 
 
-def _solutions(loss: str, found: Found) -> Table:
+def _solutions(loss: str, found: Found) -> ResultTable:
     """What there was to find: x* of the printed problem."""
     rows = []
     for l1 in (True, False):
@@ -200,10 +202,12 @@ def _solutions(loss: str, found: Found) -> Table:
                 )
             )
     columns = ("r", "data", "norm of x*", "nonzero", "accuracy of x*", "L", "noise of the last release")
-    return Table("What the printed problems ask for", columns, rows, "x* = 0 predicts nothing: one class for all.")
+    return ResultTable(
+        "What the printed problems ask for", columns, rows, "x* = 0 predicts nothing: one class for all."
+    )
 
 
-def _useful_table(loss: str, l1: bool, found: Found) -> Table:
+def _useful_table(loss: str, l1: bool, found: Found) -> ResultTable:
     effort = found.effort
     names = SOUND_WITH_R if l1 else _sound(loss, effort)
     columns = ["algorithm"]
@@ -232,7 +236,7 @@ def _useful_table(loss: str, l1: bool, found: Found) -> Table:
         f"planned for {runs.PUBLIC} public records; medians of {effort.seeds} seeds; sorted by mean rank. "
         f"{_verdict(outcomes, effort)}"
     )
-    return Table(f"Useful: {LOSSES[loss]}, r = {r}", tuple(columns), rows, note)
+    return ResultTable(f"Useful: {LOSSES[loss]}, r = {r}", tuple(columns), rows, note)
 
 
 def excess_of(outcome: dict[str, Any]) -> tuple[float, float] | None:

@@ -1,10 +1,10 @@
-"""A party's seat in a run: its records, its noise and its rows of the state, behind six calls.
+"""One party in a run: its records, its noise and its rows of the state, behind six calls.
 
     relay    begin, first_baton, then at each activation: relay(rows, baton) -> rows, baton;     answer(baton)
     rounds   begin, then in each round: speak(rows) -> g~, message; listen(..., heard) -> rows;  share, answer(shares)
 
 What leaves a party is a message, made of noisy gradients g~ and of what others have sent; what it keeps are its rows.
-`desk` says how a call is computed, and why a network gives what the simulator gives, bit for bit.
+`step` says how a call is computed, and why a network gives the same bits as the simulator.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from jaxtyping import Array
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph
 from relaydp.party import step as compiled
-from relaydp.party.step import Rows, desk_for, on_network
+from relaydp.party.step import Rows, on_network, step_inputs
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
-from relaydp.problem import Problem, Silos
+from relaydp.problem import AgentRecords, Problem
 
 Draw = Callable[[np.ndarray, float, float, int], np.ndarray]  # (value, scale, sensitivity, hop) -> value + noise
 
@@ -37,25 +37,25 @@ class Keyed(NamedTuple):
     key: Array
 
 
-def _padded(silos: Silos, rows: int) -> Silos:
+def _padded(agent_records: AgentRecords, rows: int) -> AgentRecords:
     """As many rows as the largest party has, as in the simulator: how XLA adds up depends on how many there are."""
-    if len(silos.y) == rows:
-        return silos
+    if len(agent_records.y) == rows:
+        return agent_records
 
     def pad(column: Array) -> Array:
         return jnp.concatenate([column, jnp.zeros((rows - len(column), *column.shape[1:]), column.dtype)])
 
-    columns = {name: pad(getattr(silos, name)) for name in ("X", "y", "shrink", "norm")}
-    return replace(silos, **columns, rows=rows)
+    columns = {name: pad(getattr(agent_records, name)) for name in ("X", "y", "shrink", "norm")}
+    return replace(agent_records, **columns, rows=rows)
 
 
-class Seat:
+class LocalParty:
     """One party's part of a run; nothing is kept between calls.
 
         problem     over this party's records alone
-        draw        its noise. What serves a network always brings a function that draws. For runs inside one
-                    organisation there are the simulator's key (`Keyed`), and None: a bare seat, which clips and noises
-                    nothing and takes only plans that promise nothing
+        draw        its noise. On a network it is always a function that draws secret noise. Inside one organisation
+                    it may also be the simulator's key (`Keyed`), or None: no clipping, no noise, and only plans
+                    that promise nothing are accepted
         rows        what the party has of the state, as bytes: for its own journal, and nobody else
         hop         hops or rounds before this one;  activation: activations that this party has made before
 
@@ -77,19 +77,19 @@ class Seat:
         self._neighbours = set(graph.neighbours(party).tolist())
         self._clip = None if draw is None else jnp.asarray(plan.facts.clip)
         sizes, terms, bare = plan.facts.sizes, problem.terms, draw is None
-        self._desk = desk_for(plan.algorithm, graph, party, sizes, plan.steps, terms, problem.dim, bare)
-        self._silos, self._intercepts = self._records(problem)
-        rows, message = compiled.first(self.algorithm, self._desk)
+        self._inputs = step_inputs(plan.algorithm, graph, party, sizes, plan.steps, terms, problem.dim, bare)
+        self._agent_records, self._intercepts = self._records(problem)
+        rows, message = compiled.first(self.algorithm, self._inputs)
         self._places = np.cumsum([0, *(len(part) for part in rows)]).tolist()
         self._begin, self._baton = self._pack(rows), np.asarray(message)
 
-    def _records(self, problem: Problem) -> tuple[Silos, int]:
+    def _records(self, problem: Problem) -> tuple[AgentRecords, int]:
         """The records in the simulator's form, and how many intercepts it joins to the rest of a gradient."""
         sizes, clipped = self.plan.facts.sizes, self._clip is not None
-        silos = problem.silos_for(self.plan.activations, clipped, rounds=not self._relays, sizes=sizes)
-        if silos.by_passes or silos.gram is not None:
-            return silos, 0
-        return _padded(silos, int(sizes.max())), problem.terms.free
+        agent_records = problem.records_for(self.plan.activations, clipped, rounds=not self._relays, sizes=sizes)
+        if agent_records.by_passes or agent_records.gram is not None:
+            return agent_records, 0
+        return _padded(agent_records, int(sizes.max())), problem.terms.free
 
     # -- a relay
 
@@ -108,8 +108,8 @@ class Seat:
         mine, came = self._unpack(rows), self._vectors("a baton", baton, self.vectors)
         scale, sensitivity = self._paid(activation)
         if self._key is not None:
-            at_once = (self._silos, self._clip, self._key, mine, came, scale, np.int32(hop))
-            new, message = compiled.activation(self.algorithm, self._desk, *at_once)  # (1) to (4)
+            at_once = (self._agent_records, self._clip, self._key, mine, came, scale, np.int32(hop))
+            new, message = compiled.activation(self.algorithm, self._inputs, *at_once)  # (1) to (4)
             return self._pack(new), np.array(message)
         released = self._release(mine, came, hop, scale, sensitivity)
         return self._finish(mine, came, released, hop)
@@ -121,7 +121,7 @@ class Seat:
         self._must("rounds")
         mine = self._unpack(rows)
         released = self._release(mine, None, hop, *self._paid(activation))
-        nothing_yet = np.full((self._desk.agents, self.dim), np.nan)
+        nothing_yet = np.full((self._inputs.agents, self.dim), np.nan)
         return released, self._finish(mine, nothing_yet, released, hop)[1]
 
     def listen(
@@ -134,7 +134,7 @@ class Seat:
                 f"messages of {sorted(heard)} arrived in round {hop}; needed one of each neighbour of party "
                 f"{self.party}, {sorted(self._neighbours)}. Wait until all are there."
             )
-        others = np.zeros((self._desk.agents, self.dim))
+        others = np.zeros((self._inputs.agents, self.dim))
         for neighbour, message in heard.items():
             others[neighbour] = self._vectors(f"a message of party {neighbour}", message, 1)[0]
         answered = self._vectors("a released gradient", np.asarray(released)[None], 1)[0]
@@ -143,15 +143,15 @@ class Seat:
     def share(self, rows: bytes) -> np.ndarray:
         """This party's part of the answer, (dim,): its copy x."""
         self._must("rounds")
-        at = compiled.fields(self.algorithm, self._desk).index("x")
+        at = compiled.fields(self.algorithm, self._inputs).index("x")
         return np.array(self._unpack(rows)[at]).reshape(self.dim)
 
     # -- both
 
     def answer(self, parts: np.ndarray) -> np.ndarray:
         """The model, (dim,): from the last baton, or in rounds from all parties' shares, (parties, dim), in order."""
-        count = self.vectors if self._relays else self._desk.agents
-        return np.array(compiled.model(self.algorithm, self._desk, self._vectors("an ending", parts, count)))
+        count = self.vectors if self._relays else self._inputs.agents
+        return np.array(compiled.model(self.algorithm, self._inputs, self._vectors("an ending", parts, count)))
 
     def _must(self, kind: str) -> None:
         if kind != self.algorithm.kind:
@@ -171,8 +171,8 @@ class Seat:
         self, rows: Rows, baton: np.ndarray | None, hop: int, scale: np.float64, sensitivity: np.float64
     ) -> np.ndarray:
         """(1) to (3)."""
-        y = compiled.question(self.algorithm, self._desk, rows, baton, np.int32(hop))
-        value = np.asarray(compiled.mean_gradient(not self._relays, self._silos, y, self._clip))
+        y = compiled.question(self.algorithm, self._inputs, rows, baton, np.int32(hop))
+        value = np.asarray(compiled.mean_gradient(not self._relays, self._agent_records, y, self._clip))
         if self._clip is None:
             return self._vectors("a gradient", value[None], 1)[0]
         assert self.draw is not None
@@ -185,7 +185,7 @@ class Seat:
         if self._intercepts:
             table = released.reshape(-1, self._intercepts)
             parts = table[:-1], table[-1:]
-        new, message = compiled.advance(self.algorithm, self._desk, rows, outside, parts, np.int32(hop))
+        new, message = compiled.advance(self.algorithm, self._inputs, rows, outside, parts, np.int32(hop))
         return self._pack(new), np.array(message)
 
     def _pack(self, rows: Rows) -> bytes:
@@ -245,12 +245,12 @@ def _key(draw: Draw | Keyed | None, relays: bool) -> Array | None:
         if not relays:
             raise PrivacyError("a key arrived for rounds; needed a function that draws. Bring `noise.Seeded`'s row.")
         return draw.key
-    return jax.random.key(0) if draw is None and relays else None  # a bare door draws nothing from it
+    return jax.random.key(0) if draw is None and relays else None  # a bare oracle draws nothing from it
 
 
 def _check_bare(plan: Plan) -> None:
     if plan.mechanism is not None:
         raise PrivacyError(
-            f"a plan with mechanism {plan.mechanism!r} arrived at a seat without noise; what it promises needs a draw. "
+            f"a plan with mechanism {plan.mechanism!r} needs noise, and this party was given none. "
             "Bring one, or plan without a budget."
         )

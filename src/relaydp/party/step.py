@@ -1,22 +1,22 @@
-"""One step at one party, compiled: what it has of the state, its door, and the simulator's own loop.
+"""One step at one party, compiled: what it has of the state, its oracle, and the simulator's own loop.
 
 A party has of the state only what is its own; the rest is NaN here, so that a step which looked at it would answer NaN.
 Noise for others' eyes is not drawn by compiled code, so one activation has four parts:
 
-    (1)  y  = the point at which the step asks            `question`: the step, with a door that takes a note
+    (1)  y  = the point at which the step asks            `question`: the step, with an oracle that takes a note
     (2)  g  = (1/m) sum_j clip( grad loss_j(y) )          `mean_gradient`: the only part that sees the records
-    (3)  g~ = draw(g)                                     in Python (`seat`); from here on nothing but g~ is used
-    (4)  the step, its door answering g~ + l2 y           `advance`: `scan_turns`, the simulator's loop
+    (3)  g~ = draw(g)                                     in Python (`party`); from here on nothing but g~ is used
+    (4)  the step, its oracle answering g~ + l2 y         `advance`: `scan_turns`, the simulator's loop
 
 Inside one organisation, where the noise comes from the run's key or there is none, `activation` makes all four in one
-call of the same loop, with the party's records behind the door.
+call of the same loop, with the party's records behind the oracle.
 
 In a relay (4) takes the baton that came in and makes the one that goes out. In a round it is run twice: for what this
-party has to say, and for its new rows once it has heard its neighbours. Both times the door answers with the same g~.
+party has to say, and for its new rows once it has heard its neighbours. Both times the oracle answers with the same g~.
 
 Why the simulator's loop for one step. The same formula, compiled in other surroundings, may differ in its last bit: a
 product and a sum are rounded once or twice, depending on whether the compiler finds them in one block. So (4) has the
-simulator's surroundings: its door, with `Answered` where the records were and noise of scale 0, which leaves g~ as it
+simulator's surroundings: its oracle, with `Answered` where the records were and noise of scale 0, which leaves g~ as it
 is; its loop; and a second turn, in which nobody acts, without which XLA would dissolve the loop. A network then
 computes what the simulator does, to the last bit, for the same route and the same draws on the same kind of machine.
 
@@ -36,14 +36,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
-from relaydp.algorithm import ALGORITHMS, Algorithm, Door, Setting, Turn
+from relaydp.algorithm import ALGORITHMS, Algorithm, Oracle, Setting, Turn
 from relaydp.arrays import placed
 from relaydp.engine.loop import scan_turns
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Network, network_of, path
-from relaydp.oracle.oracle import Once, open_door
+from relaydp.oracle.oracle import Once, make_oracle
 from relaydp.planning.tuning import choose_steps
-from relaydp.problem import Facts, Silos
+from relaydp.problem import AgentRecords, Facts
 from relaydp.problem.problem import Terms
 from relaydp.prox import none
 
@@ -51,7 +51,7 @@ Rows = tuple[Array | np.ndarray, ...]  # what a party has of each part of the st
 
 
 class Answered(NamedTuple):
-    """Stands where the records stand in the simulator's door: the answer is here already, noise included."""
+    """Stands where the records stand in the simulator's oracle: the answer is here already, noise included."""
 
     size: Array  # (agents,)
     parts: tuple[Array, ...]  # of g~, with a row an agent in a round; two where the simulator joins two
@@ -64,16 +64,16 @@ class Answered(NamedTuple):
 
 
 class Own(NamedTuple):
-    """Stands where everybody's records stand in the simulator's door: one party's, whichever number it has."""
+    """Stands where everybody's records stand in the simulator's oracle: one party's, whichever number it has."""
 
     size: Array  # (agents,)
-    silos: Silos
+    agent_records: AgentRecords
 
     def gradient(self, i: Array, y: Array, clip: Array | None) -> Array:
-        return self.silos.gradient(jnp.zeros((), jnp.int32), y, clip)
+        return self.agent_records.gradient(jnp.zeros((), jnp.int32), y, clip)
 
 
-class Desk(NamedTuple):
+class StepInputs(NamedTuple):
     """What compiled code is given of plan and network, as arrays; public."""
 
     sizes: Array  # (agents,)
@@ -81,7 +81,7 @@ class Desk(NamedTuple):
     network: Network
     steps: Any
     start: Array  # (dim,), where everybody begins
-    clip: Array | None  # 1: the answer is noisy already; None: bare, as the simulator's door is without a mechanism
+    clip: Array | None  # 1: the answer is noisy already; None: bare, as the simulator's oracle is without a mechanism
     party: Array
     near: Array  # the party, and where an algorithm keeps what was heard its neighbours
 
@@ -93,12 +93,12 @@ class Desk(NamedTuple):
         """A row an agent: this party's, and NaN for the others."""
         return jnp.full((self.agents, *row.shape), jnp.nan).at[self.party].set(row)
 
-    def door(self, parts: tuple[Array, ...] = (), heard: Array | None = None) -> Door:
+    def oracle(self, parts: tuple[Array, ...] = (), heard: Array | None = None) -> Oracle:
         """The simulator's, with g~ for an answer, and in a round with what was heard in the rows of others."""
         answered = cast(Any, Answered(self.sizes, parts))
-        door = open_door(answered, self.terms, self.clip, self.network)
+        oracle = make_oracle(answered, self.terms, self.clip, self.network)
         if heard is None:
-            return door
+            return oracle
         mine = (jnp.arange(self.agents, dtype=self.party.dtype) == self.party)[:, None]
 
         def exchange(sent: Array) -> Array:
@@ -106,14 +106,14 @@ class Desk(NamedTuple):
             # computed anew, perhaps with another last bit, wherever it is used.
             return jax.lax.cond(self.party >= 0, lambda: jnp.where(mine, sent, heard), lambda: sent)
 
-        return lambda turn: door(turn)._replace(exchange=exchange)
+        return lambda turn: oracle(turn)._replace(exchange=exchange)
 
     def noting(self, heard: Array | None = None) -> tuple[Setting, list[Array], list[Array]]:
-        """A setting whose door answers 0, once; where it is asked for this party's gradient; what `exchange` is given.
+        """A setting whose oracle answers 0, once; where this party's gradient is asked for; what `exchange` is given.
 
-        It refuses what the simulator's door refuses: a second question, and one in a loop of the step's own.
+        It refuses what the simulator's oracle refuses: a second question, and one in a loop of the step's own.
         """
-        asked, sent, setting, once = [], [], self.door((), heard)(None), Once()
+        asked, sent, setting, once = [], [], self.oracle((), heard)(None), Once()
 
         def gradient(y: Array) -> Array:
             once.ask()
@@ -132,7 +132,7 @@ class Desk(NamedTuple):
         return setting._replace(gradient=gradient, gradients=gradients, exchange=exchange), asked, sent
 
 
-def desk_for(
+def step_inputs(
     algorithm: Algorithm,
     graph: Graph,
     party: int,
@@ -141,9 +141,9 @@ def desk_for(
     terms: Terms,
     dim: int,
     bare: bool = False,
-) -> Desk:
+) -> StepInputs:
     near = np.append(graph.neighbours(party), party) if algorithm.heard else np.array([party])
-    return Desk(
+    return StepInputs(
         sizes=placed(sizes),
         terms=terms,
         network=network_of(graph, algorithm.needs),
@@ -158,70 +158,74 @@ def desk_for(
 # -- the state, and what a party has of it
 
 
-def _turns(algorithm: Algorithm, desk: Desk, hop: Array, acts: Array, scale: ArrayLike = 0.0) -> Turn:
+def _turns(algorithm: Algorithm, inputs: StepInputs, hop: Array, acts: Array, scale: ArrayLike = 0.0) -> Turn:
     """Turns of this party; in a round all agents act alike."""
-    everyone = (desk.agents,) if algorithm.kind == "rounds" else ()
-    holder = jnp.broadcast_to(desk.party, hop.shape)
+    everyone = (inputs.agents,) if algorithm.kind == "rounds" else ()
+    holder = jnp.broadcast_to(inputs.party, hop.shape)
     acts = jnp.broadcast_to(acts.reshape(*hop.shape, *(1 for _ in everyone)), hop.shape + everyone)
     return Turn(hop, holder, holder, acts, jnp.broadcast_to(jnp.asarray(scale, float), acts.shape), cast(Any, None))
 
 
-def _start(algorithm: Algorithm, desk: Desk) -> tuple[Any, Any]:
+def _start(algorithm: Algorithm, inputs: StepInputs) -> tuple[Any, Any]:
     """The state before the first hop, and the payload that tells of it. Nobody is charged: `init` may not ask."""
-    state = algorithm.init(desk.door()(None), desk.steps, desk.start)
-    setting = desk.noting()[0]._replace(when=lambda acts, act, relay: relay())
-    turn = _turns(algorithm, desk, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
-    return state, algorithm.step(setting, desk.steps, state, turn)[1]
+    state = algorithm.init(inputs.oracle()(None), inputs.steps, inputs.start)
+    setting = inputs.noting()[0]._replace(when=lambda acts, act, relay: relay())
+    turn = _turns(algorithm, inputs, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
+    return state, algorithm.step(setting, inputs.steps, state, turn)[1]
 
 
 def _field(where: Any) -> str:
     return getattr(where[0], "name", "")
 
 
-def fields(algorithm: Algorithm, desk: Desk) -> list[str]:
+def fields(algorithm: Algorithm, inputs: StepInputs) -> list[str]:
     """Which part of the state each of a party's rows belongs to."""
-    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(partial(_start, algorithm), desk)[0])
+    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(partial(_start, algorithm), inputs)[0])
     return [_field(where) for where, leaf in leaves if leaf.ndim == 2]
 
 
-def _own(algorithm: Algorithm, desk: Desk, state: Any) -> Rows:
+def _own(algorithm: Algorithm, inputs: StepInputs, state: Any) -> Rows:
     """The party's own row of every part of the state, and its neighbours' of parts that hold what was heard."""
 
     def places(where: Any) -> Array:
-        return desk.near if _field(where) in algorithm.heard else desk.party[None]
+        return inputs.near if _field(where) in algorithm.heard else inputs.party[None]
 
     return tuple(leaf[places(at)] for at, leaf in jax.tree_util.tree_leaves_with_path(state) if leaf.ndim == 2)
 
 
-def _known(algorithm: Algorithm, desk: Desk, rows: Rows, baton: Array | None) -> Any:
+def _known(algorithm: Algorithm, inputs: StepInputs, rows: Rows, baton: Array | None) -> Any:
     """The state as the party knows it, from its rows and a relay's baton."""
-    state, payload = _start(algorithm, desk)
+    state, payload = _start(algorithm, inputs)
     left = list(rows)
 
     def known(where: Any, leaf: Array) -> Array:
         if leaf.ndim == 1:
             return jnp.full_like(leaf, jnp.nan)  # it is on the baton
         mine = left.pop(0)
-        return jnp.zeros_like(leaf).at[desk.near].set(mine) if _field(where) in algorithm.heard else desk.alone(mine[0])
+        return (
+            jnp.zeros_like(leaf).at[inputs.near].set(mine)
+            if _field(where) in algorithm.heard
+            else inputs.alone(mine[0])
+        )
 
     state = jax.tree_util.tree_map_with_path(known, state)
     if baton is None:
         return state
     assert algorithm.receive is not None
     came = jax.tree.unflatten(jax.tree.structure(payload), list(baton))
-    return algorithm.receive(desk.door()(None), desk.steps, state, came)
+    return algorithm.receive(inputs.oracle()(None), inputs.steps, state, came)
 
 
-def _message(desk: Desk, payload: Any) -> Array:
+def _message(inputs: StepInputs, payload: Any) -> Array:
     """(vectors, dim): the baton, or this party's row of what a round sends."""
-    return jnp.stack([part if part.ndim == 1 else part[desk.party] for part in jax.tree.leaves(payload)])
+    return jnp.stack([part if part.ndim == 1 else part[inputs.party] for part in jax.tree.leaves(payload)])
 
 
 # -- compiled
 
 
 class Trial(NamedTuple):
-    """What a step did whose door took a note and answered 0."""
+    """What a step did whose oracle took a note and answered 0."""
 
     asked: list[Array]  # where it asked for this party's gradient
     sent: list[Array]  # what it gave to `exchange`
@@ -229,64 +233,66 @@ class Trial(NamedTuple):
     message: Array
 
 
-def _try(algorithm: Algorithm, desk: Desk, rows: Rows, baton: Array | None, heard: Array | None, hop: Array) -> Trial:
-    setting, asked, sent = desk.noting(heard)
+def _try(
+    algorithm: Algorithm, inputs: StepInputs, rows: Rows, baton: Array | None, heard: Array | None, hop: Array
+) -> Trial:
+    setting, asked, sent = inputs.noting(heard)
     setting = setting._replace(when=lambda acts, act, relay: act())
-    turn = _turns(algorithm, desk, hop, jnp.ones((), bool))
-    state, payload = algorithm.step(setting, desk.steps, _known(algorithm, desk, rows, baton), turn)
-    return Trial(asked, sent, state, _message(desk, payload))
+    turn = _turns(algorithm, inputs, hop, jnp.ones((), bool))
+    state, payload = algorithm.step(setting, inputs.steps, _known(algorithm, inputs, rows, baton), turn)
+    return Trial(asked, sent, state, _message(inputs, payload))
 
 
 @partial(jax.jit, static_argnums=0)
-def first(algorithm: Algorithm, desk: Desk) -> tuple[Rows, Array]:
-    state, payload = _start(algorithm, desk)
-    return _own(algorithm, desk, state), _message(desk, payload)
+def first(algorithm: Algorithm, inputs: StepInputs) -> tuple[Rows, Array]:
+    state, payload = _start(algorithm, inputs)
+    return _own(algorithm, inputs, state), _message(inputs, payload)
 
 
 @partial(jax.jit, static_argnums=0)
-def question(algorithm: Algorithm, desk: Desk, rows: Rows, baton: Array | None, hop: Array) -> Array:
+def question(algorithm: Algorithm, inputs: StepInputs, rows: Rows, baton: Array | None, hop: Array) -> Array:
     """(1)."""
-    silence = jnp.full((desk.agents, desk.start.size), jnp.nan) if baton is None else None
-    (y,) = _try(algorithm, desk, rows, baton, silence, hop).asked
+    silence = jnp.full((inputs.agents, inputs.start.size), jnp.nan) if baton is None else None
+    (y,) = _try(algorithm, inputs, rows, baton, silence, hop).asked
     return y
 
 
 @partial(jax.jit, static_argnums=0)
-def mean_gradient(in_rounds: bool, silos: Silos, y: Array, clip: Array | None) -> Array:
+def mean_gradient(in_rounds: bool, agent_records: AgentRecords, y: Array, clip: Array | None) -> Array:
     """(2), the way the simulator computes it: for one agent in a relay, for a batch of agents in a round."""
     if in_rounds:
-        return silos.gradients(y[None, :], clip)[0]
-    return silos.gradient(jnp.zeros((), jnp.int32), y, clip)
+        return agent_records.gradients(y[None, :], clip)[0]
+    return agent_records.gradient(jnp.zeros((), jnp.int32), y, clip)
 
 
 def _two_turns(
-    algorithm: Algorithm, desk: Desk, door: Door, key: Array, state: Any, hop: Array, scale: ArrayLike
+    algorithm: Algorithm, inputs: StepInputs, oracle: Oracle, key: Array, state: Any, hop: Array, scale: ArrayLike
 ) -> tuple[Rows, Array]:
     """The simulator's loop over a turn of this party, and over one in which nobody acts."""
-    world = cast(Any, SimpleNamespace(door=lambda variant, batched: door))
+    world = cast(Any, SimpleNamespace(oracle=lambda variant, batched: oracle))
     two = jnp.arange(2, dtype=hop.dtype)[:, None]
-    turns = _turns(algorithm, desk, hop + two, two == 0, scale)
-    state, (_, payloads) = scan_turns(algorithm, None, True, world, desk.steps, key, state, turns)
-    return _own(algorithm, desk, state), _message(desk, jax.tree.map(lambda part: part[0, 0], payloads))
+    turns = _turns(algorithm, inputs, hop + two, two == 0, scale)
+    state, (_, payloads) = scan_turns(algorithm, None, True, world, inputs.steps, key, state, turns)
+    return _own(algorithm, inputs, state), _message(inputs, jax.tree.map(lambda part: part[0, 0], payloads))
 
 
 @partial(jax.jit, static_argnums=0)
 def advance(
-    algorithm: Algorithm, desk: Desk, rows: Rows, outside: Array, parts: tuple[Array, ...], hop: Array
+    algorithm: Algorithm, inputs: StepInputs, rows: Rows, outside: Array, parts: tuple[Array, ...], hop: Array
 ) -> tuple[Rows, Array]:
     """(4): the new rows, and what is sent. `outside` is the baton, or in a round what was heard."""
     relay = algorithm.kind == "relay"
-    door = desk.door(parts) if relay else desk.door(tuple(map(desk.alone, parts)), outside)
-    state = _known(algorithm, desk, rows, outside if relay else None)
+    oracle = inputs.oracle(parts) if relay else inputs.oracle(tuple(map(inputs.alone, parts)), outside)
+    state = _known(algorithm, inputs, rows, outside if relay else None)
     key = jax.random.key(0)  # of noise that is multiplied by 0
-    return _two_turns(algorithm, desk, door, key, state, hop, 0.0)
+    return _two_turns(algorithm, inputs, oracle, key, state, hop, 0.0)
 
 
 @partial(jax.jit, static_argnums=0)
 def activation(
     algorithm: Algorithm,
-    desk: Desk,
-    silos: Silos,
+    inputs: StepInputs,
+    agent_records: AgentRecords,
     clip: Array | None,
     key: Array,
     rows: Rows,
@@ -295,16 +301,16 @@ def activation(
     hop: Array,
 ) -> tuple[Rows, Array]:
     """(1) to (4) of a relay, noise from the simulator's key: the new rows, and the baton to pass on."""
-    door = open_door(cast(Any, Own(desk.sizes, silos)), desk.terms, clip, desk.network)
-    return _two_turns(algorithm, desk, door, key, _known(algorithm, desk, rows, baton), hop, scale)
+    oracle = make_oracle(cast(Any, Own(inputs.sizes, agent_records)), inputs.terms, clip, inputs.network)
+    return _two_turns(algorithm, inputs, oracle, key, _known(algorithm, inputs, rows, baton), hop, scale)
 
 
 @partial(jax.jit, static_argnums=0)
-def model(algorithm: Algorithm, desk: Desk, parts: Array) -> Array:
+def model(algorithm: Algorithm, inputs: StepInputs, parts: Array) -> Array:
     """The answer, from the last baton, or in rounds from everybody's x."""
     if algorithm.kind == "relay":
-        return algorithm.answer(_known(algorithm, desk, _own(algorithm, desk, _start(algorithm, desk)[0]), parts))
-    state = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), _start(algorithm, desk)[0])
+        return algorithm.answer(_known(algorithm, inputs, _own(algorithm, inputs, _start(algorithm, inputs)[0]), parts))
+    state = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), _start(algorithm, inputs)[0])
     return algorithm.answer(state._replace(x=parts))
 
 
@@ -324,9 +330,9 @@ def _obstacle(algorithm: Algorithm) -> str | None:
     agents, dim = 3, 2
     graph, facts = path(agents), Facts(agents, np.full(agents, 9), dim, np.ones(agents), 0.1, 1.0, True)
     steps = choose_steps(algorithm, "paper", facts, graph, "tour" if relay else "all", 1, None)[0]
-    desk = desk_for(algorithm, graph, 1, facts.sizes, steps, Terms(none(), 0.1, 0), dim)
+    inputs = step_inputs(algorithm, graph, 1, facts.sizes, steps, Terms(none(), 0.1, 0), dim)
     try:
-        state, payload = jax.eval_shape(partial(_start, algorithm), desk)
+        state, payload = jax.eval_shape(partial(_start, algorithm), inputs)
     except PrivacyError as refusal:
         return str(refusal)[:-1]
     each, baton = {(agents, dim)}, {(dim,)}
@@ -340,20 +346,20 @@ def _obstacle(algorithm: Algorithm) -> str | None:
         return "its agents have no copies x that an answer could be made of"
 
     @jax.jit
-    def attempt(desk: Desk) -> tuple[Trial, Rows, Any]:
+    def attempt(inputs: StepInputs) -> tuple[Trial, Rows, Any]:
         """What is asked and said before anybody is heard; the new rows afterwards; and what others make of it."""
-        rows, message = first(algorithm, desk)
+        rows, message = first(algorithm, inputs)
         came, hop = (message if relay else None), jnp.ones((), jnp.int32)
-        alone = _try(algorithm, desk, rows, came, None if relay else jnp.full((agents, dim), jnp.nan), hop)
-        told = alone if relay else _try(algorithm, desk, rows, None, jnp.zeros((agents, dim)), hop)
-        new = _own(algorithm, desk, told.state)
+        alone = _try(algorithm, inputs, rows, came, None if relay else jnp.full((agents, dim), jnp.nan), hop)
+        told = alone if relay else _try(algorithm, inputs, rows, None, jnp.zeros((agents, dim)), hop)
+        new = _own(algorithm, inputs, told.state)
         if relay:
-            return alone, new, _known(algorithm, desk, new, told.message)
-        return alone, new, model(algorithm, desk, jnp.zeros((agents, dim)))
+            return alone, new, _known(algorithm, inputs, new, told.message)
+        return alone, new, model(algorithm, inputs, jnp.zeros((agents, dim)))
 
     try:
-        did, new, others = attempt(desk)
-    except PrivacyError as refusal:  # the door's own: asked twice, or in a loop
+        did, new, others = attempt(inputs)
+    except PrivacyError as refusal:  # the oracle's own: asked twice, or in a loop
         return str(refusal)[:-1]
     if len(did.asked) != 1:
         return "it asks for no gradient in a step; needed one"

@@ -13,8 +13,8 @@ The reading order is that of the decisions:
 """
 
 from relaydp.planning.directions import Directions, directions_of
-from relaydp.planning.forecast import Outlook
+from relaydp.planning.forecast import Forecast
 from relaydp.planning.planner import plan
 from relaydp.planning.run_plan import Plan
 
-__all__ = ["Directions", "Outlook", "Plan", "directions_of", "plan"]
+__all__ = ["Directions", "Forecast", "Plan", "directions_of", "plan"]

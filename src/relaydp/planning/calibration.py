@@ -11,7 +11,7 @@ from relaydp.algorithm import Algorithm
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph
 from relaydp.oracle.argmin import INNER_STEPS
-from relaydp.planning.forecast import ObjectiveNoise, Outlook
+from relaydp.planning.forecast import Forecast, ObjectiveNoise
 from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale, geometric, published_scales
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Facts, Problem
@@ -30,7 +30,7 @@ class Calibrated(NamedTuple):
 
 
 def calibrate_gradient(
-    rho: np.ndarray, facts: Facts, T: int, ratio: float | None, outlook: Outlook | None
+    rho: np.ndarray, facts: Facts, T: int, ratio: float | None, outlook: Forecast | None
 ) -> Calibrated:
     """Gaussian noise on gradients: each agent spends its rho along the forecast's shares, or by `ratio`."""
     sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)

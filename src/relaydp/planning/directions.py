@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from relaydp.arrays import placed
 from relaydp.planning.quadratic import CONDITION, condition_of
 from relaydp.problem import Facts, Problem, minimise
-from relaydp.problem.agent_records import Silos, record_losses
+from relaydp.problem.agent_records import AgentRecords, record_losses
 from relaydp.problem.loss import Loss
 from relaydp.problem.problem import Terms
 
@@ -85,7 +85,7 @@ def _measure(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray, floa
     To first order the minimiser moves by H^-1 (g - E g) with the mean gradient g, whose variance the records show.
     """
     x = minimise(problem).x
-    hessian = np.asarray(_hessian(problem.terms, problem.working_silos, placed(x / 2.0)))
+    hessian = np.asarray(_hessian(problem.terms, problem.working_records, placed(x / 2.0)))
     h, vectors = np.linalg.eigh((hessian + hessian.T) / 2.0)
     h = np.maximum(h, max(problem.l2, CONDITION * h[-1]))
     spread, count = _spread(problem, x, vectors)
@@ -93,11 +93,13 @@ def _measure(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray, floa
 
 
 @jax.jit
-def _hessian(terms: Terms, silos: Silos, x: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
+def _hessian(terms: Terms, agent_records: AgentRecords, x: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
     """Of F without r, at x."""
 
     def slope(y: Array) -> Array:
-        return jnp.mean(silos.gradients(jnp.broadcast_to(y, (silos.size.shape[0], y.size)), None), axis=0)
+        return jnp.mean(
+            agent_records.gradients(jnp.broadcast_to(y, (agent_records.size.shape[0], y.size)), None), axis=0
+        )
 
     def column(e: Array) -> Array:
         return jax.jvp(slope, (x,), (e,))[1] + terms.ridge_gradient(e)
@@ -115,16 +117,16 @@ def _record_gradients(loss: Loss, intercept: bool, x: Array, A: Array, y: Array)
 
 def _spread(problem: Problem, x: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, float]:
     """The variance of the mean gradient along each of `vectors`, as the records show it; and how many records count."""
-    silos = problem.silos.dense()
-    weights = np.asarray(silos.record_weights())
+    agent_records = problem.agent_records.dense()
+    weights = np.asarray(agent_records.record_weights())
     real = np.flatnonzero(weights)
 
-    X, y = np.asarray(silos.X), np.asarray(silos.y)
+    X, y = np.asarray(agent_records.X), np.asarray(agent_records.y)
     sums = np.zeros((2, len(x)))
     first = np.zeros(len(x))
     for at in range(0, len(real), ROWS):
         rows = real[at : at + ROWS]
-        each = np.asarray(_record_gradients(silos.loss, silos.intercept, x, X[rows], y[rows]))
+        each = np.asarray(_record_gradients(agent_records.loss, agent_records.intercept, x, X[rows], y[rows]))
         along, w = each @ vectors, weights[rows]
         first += w @ along
         sums += [w**2 @ along, w**2 @ along**2]

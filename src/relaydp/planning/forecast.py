@@ -32,7 +32,7 @@ from jaxtyping import Array, Float
 from relaydp.algorithm import Algorithm, Turn
 from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of
 from relaydp.planning.directions import Directions, guess
-from relaydp.planning.quadratic import HOPS, Columns, Frozen, make_door, make_turns
+from relaydp.planning.quadratic import HOPS, Columns, Frozen, make_turns, quadratic_oracle
 from relaydp.privacy import MARGIN
 from relaydp.privacy.objective import bend, objective_scale, pure_share
 from relaydp.problem import Facts
@@ -47,7 +47,7 @@ HOPELESS = 5.0  # times worse than the best: not worth a trial
 LEAST_SHARE = 1e-3  # of an agent's mean share: noise that the end does not feel still needs a finite scale
 
 
-class Outlook(NamedTuple):
+class Forecast(NamedTuple):
     """The predicted excess objective against the number of activations, with the best steps for each."""
 
     activations: np.ndarray
@@ -114,7 +114,7 @@ class Noise(NamedTuple):
 
 def look_ahead(
     method: Algorithm, candidates: Any, facts: Facts, graph: Graph, walk: str, activations: int | None, noise: Noise
-) -> tuple[int, Outlook]:
+) -> tuple[int, Forecast]:
     """The best of `candidates` (steps stacked along a first axis) and what to expect of it."""
     model = guess(facts) if noise.prior is None else noise.prior
     per_round = graph.agents if method.kind == "relay" else 1
@@ -155,7 +155,7 @@ def look_ahead(
     shares = _shares(felt[k][at], noise.ratio)
     if simulated[k] < options[k]:  # more activations than were simulated: spend evenly
         shares = np.full((options[k], graph.agents), 1.0 / options[k])
-    look = Outlook(
+    look = Forecast(
         activations=np.asarray(options)[columns],
         bias=bias[best, columns],
         noise=noisy[best, columns],
@@ -285,11 +285,11 @@ def _respond(
 ) -> tuple[Float[Array, "candidates stretches"], Float[Array, "candidates stretches hops ..."]]:
     """For every candidate: what is left after each stretch, and what the last model feels of each gradient's noise."""
     agents, width = columns.curvature.shape
-    door = make_door(agents, network, columns)
+    oracle = quadratic_oracle(agents, network, columns)
 
     def one(steps: Any) -> tuple[Array, Array]:
         def hop(state: Any, turn: Turn) -> tuple[Any, None]:
-            return method.step(door(turn), steps, state, turn)[0], None
+            return method.step(oracle(turn), steps, state, turn)[0], None
 
         @jax.checkpoint  # keep one state a stretch, and run the stretch again on the way back
         def stretch(state: Any, turns: Turn) -> tuple[Any, Array]:
@@ -297,7 +297,7 @@ def _respond(
             return state, method.answer(state)
 
         def models(bumps: Array) -> tuple[Array, Array]:
-            first = method.init(door(None), steps, jnp.zeros(width))
+            first = method.init(oracle(None), steps, jnp.zeros(width))
             xs = jax.lax.scan(stretch, first, turns._replace(scale=bumps))[1]
             return xs[-1], xs
 

@@ -31,7 +31,7 @@ from relaydp.planning.calibration import (
     objective_noise,
 )
 from relaydp.planning.directions import Directions, directions_of
-from relaydp.planning.forecast import Noise, ObjectiveNoise, Outlook, Trial
+from relaydp.planning.forecast import Forecast, Noise, ObjectiveNoise, Trial
 from relaydp.planning.public_trials import try_out
 from relaydp.planning.run_plan import Plan
 from relaydp.planning.tuning import Choice, choose_steps
@@ -382,7 +382,7 @@ def trial_on(prior: Problem | Directions | None, facts: Facts) -> Trial | None:
     return Trial(directions_of(prior), run)
 
 
-def _planned_for(wanted: Noise | None, outlook: Outlook | None) -> Directions | None:
+def _planned_for(wanted: Noise | None, outlook: Forecast | None) -> Directions | None:
     """With what came of the trials: a plan for these directions is this plan, records or not."""
     if wanted is None or wanted.prior is None:
         return None

@@ -20,9 +20,9 @@ from jaxtyping import Array, Float
 from relaydp.algorithm import Algorithm, Turn
 from relaydp.arrays import placed
 from relaydp.graph import Graph, Network, network_of
-from relaydp.oracle.oracle import open_door
+from relaydp.oracle.oracle import make_oracle
 from relaydp.planning.quadratic import Frozen, make_turns
-from relaydp.problem import Problem, Silos, minimise
+from relaydp.problem import AgentRecords, Problem, minimise
 from relaydp.problem.problem import Terms
 
 GROUPS = (10, 40)  # runs of up to so many activations go together: one compiled program each, as long as its longest
@@ -33,10 +33,12 @@ class Everybody(NamedTuple):
     """Stands where the agents' records stand: each agent has all of the public ones."""
 
     size: Array  # (agents,)
-    silos: Silos
+    agent_records: AgentRecords
 
     def gradient(self, i: Array, y: Array, clip: Array | None) -> Array:
-        return jnp.mean(self.silos.gradients(jnp.broadcast_to(y, (self.silos.size.shape[0], y.size)), clip), axis=0)
+        return jnp.mean(
+            self.agent_records.gradients(jnp.broadcast_to(y, (self.agent_records.size.shape[0], y.size)), clip), axis=0
+        )
 
     def gradients(self, ys: Array, clip: Array | None) -> Array:
         return jax.vmap(lambda y: self.gradient(jnp.zeros((), jnp.int32), y, clip))(ys)
@@ -56,7 +58,7 @@ def try_out(
     scales   for each row, the noise on every agent's mean gradient: (activations, agents)
     """
     keys = jax.random.split(jax.random.key(0), int(np.clip(DRAWS // problem.dim, 2, MOST_DRAWS)))
-    doors = (Everybody(placed(np.zeros(graph.agents)), problem.working_silos), problem.terms, placed(clip))
+    oracles = (Everybody(placed(np.zeros(graph.agents)), problem.working_records), problem.terms, placed(clip))
     network, origin = network_of(graph, method.needs), placed(np.zeros(problem.dim))
     lengths = np.array([len(row) for row in scales])
     found = np.full(len(scales), np.inf)
@@ -69,7 +71,7 @@ def try_out(
         longest = max(len(turn.hop) for turn in turns)
         together = jax.tree.map(lambda *parts: np.stack([_filled(part, longest) for part in parts]), *turns)  # noqa: B023
         some = jax.tree.map(lambda *parts: np.concatenate(parts), *each)
-        x = np.asarray(_run(method, *doors, network, origin, some, together, keys))
+        x = np.asarray(_run(method, *oracles, network, origin, some, together, keys))
         found[rows] = _excess(problem, x.reshape(-1, problem.dim)).reshape(len(rows), -1).mean(axis=1)
     return found
 
@@ -117,13 +119,13 @@ def _run(
     turns: Turn,
     keys: Array,
 ) -> Float[Array, "rows draws dim"]:
-    door = open_door(cast(Any, records), terms, clip, network, batched=True)
+    oracle = make_oracle(cast(Any, records), terms, clip, network, batched=True)
 
     def one(steps: Any, turns: Turn, key: Array) -> Array:
         def hop(state: Any, turn: Turn) -> tuple[Any, None]:
-            setting = door(turn._replace(key=jax.random.fold_in(key, turn.hop)))
+            setting = oracle(turn._replace(key=jax.random.fold_in(key, turn.hop)))
             return method.step(setting, steps, state, turn)[0], None
 
-        return method.answer(jax.lax.scan(hop, method.init(door(None), steps, origin), turns)[0])
+        return method.answer(jax.lax.scan(hop, method.init(oracle(None), steps, origin), turns)[0])
 
     return jax.vmap(jax.vmap(one, (None, None, 0)), (0, 0, None))(steps, turns, keys)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from relaydp.algorithm import Algorithm, Door, Setting, Turn
+from relaydp.algorithm import Algorithm, Oracle, Setting, Turn
 from relaydp.algorithm.menu import CONDITION
 from relaydp.errors import PrivacyError
 from relaydp.graph import RANDOM_WALKS, Graph, Network, network_of, rounds, route
@@ -91,15 +91,15 @@ def make_turns(
     return Turn(**parts)
 
 
-def make_door(agents: int, network: Network, columns: Columns) -> Door:
-    """The doors of a problem made of quadratics, one a column, with r = 0.
+def quadratic_oracle(agents: int, network: Network, columns: Columns) -> Oracle:
+    """The oracles of a problem made of quadratics, one a column, with r = 0.
 
     No noise is drawn. A turn's `scale` is added to the gradient as it is, a number a column: the derivative with
     respect to it is how a run answers to noise.
     """
     h, b = columns
 
-    def door(turn: Turn | None) -> Setting:
+    def oracle(turn: Turn | None) -> Setting:
         once = one_question(turn)
         now: Any = turn
 
@@ -109,7 +109,7 @@ def make_door(agents: int, network: Network, columns: Columns) -> Door:
             if (jnp.ndim(now.acts) == 0) != single:
                 here, other = ("one holder", "all agents") if single else ("all agents", "one holder")
                 raise PrivacyError(
-                    f"an algorithm asked through the door of {here} in a turn of {other}; its noise is for {other}. "
+                    f"an algorithm asked the oracle of {here} in a turn of {other}, whose noise is for {other}. "
                     "Ask `gradient` or `argmin` in a relay, `gradients` or `argmins` in rounds."
                 )
             check_points(agents, single, None, *points)
@@ -138,7 +138,7 @@ def make_door(agents: int, network: Network, columns: Columns) -> Door:
 
         return Setting(agents, gradient, gradients, argmin, argmins, prox, when, network)
 
-    return door
+    return oracle
 
 
 @partial(jax.jit, static_argnums=0)
@@ -147,17 +147,17 @@ def _simulate(
 ) -> Float[Array, "candidates stretches columns"]:
     """The model after every stretch, for every candidate."""
     agents, width = columns.curvature.shape
-    door = make_door(agents, network, columns)
+    oracle = quadratic_oracle(agents, network, columns)
 
     def one(steps: Any) -> Array:
         def hop(state: Any, turn: Turn) -> tuple[Any, None]:
-            return method.step(door(turn), steps, state, turn)[0], None
+            return method.step(oracle(turn), steps, state, turn)[0], None
 
         def stretch(state: Any, turns: Turn) -> tuple[Any, Array]:
             state, _ = jax.lax.scan(hop, state, turns)
             return state, method.answer(state)
 
-        return jax.lax.scan(stretch, method.init(door(None), steps, jnp.zeros(width)), turns)[1]
+        return jax.lax.scan(stretch, method.init(oracle(None), steps, jnp.zeros(width)), turns)[1]
 
     return jax.vmap(one)(candidates)
 

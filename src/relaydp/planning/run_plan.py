@@ -18,7 +18,7 @@ from relaydp.algorithm import Algorithm
 from relaydp.certificate import plain
 from relaydp.graph import Rounds, Route
 from relaydp.planning.directions import Directions
-from relaydp.planning.forecast import Outlook
+from relaydp.planning.forecast import Forecast
 from relaydp.privacy import PRICED, Budget, Ledger
 from relaydp.privacy.secret import stretch
 from relaydp.problem import Facts
@@ -55,7 +55,7 @@ class Plan:
     start: int
     ratio: float | None  # of the schedule; None where it follows the outlook
     ledger: Ledger | None  # with every planned release charged; None where nothing is noised
-    outlook: Outlook | None  # what to expect; None without the sound mechanism
+    outlook: Forecast | None  # what to expect; None without the sound mechanism
     prior: Directions | None  # what it was planned for; None for the guess from public bounds
     pure: np.ndarray | None = None  # (activations, agents): epsilon_0 of each release, where noise is in the objective
     kappa: np.ndarray | None = None  # (activations, agents): what each minimiser was priced with, where noise is there

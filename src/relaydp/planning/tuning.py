@@ -16,7 +16,7 @@ from relaydp.algorithm.menu import Menu
 from relaydp.arrays import placed
 from relaydp.errors import InputError, choose
 from relaydp.graph import Graph
-from relaydp.planning.forecast import Noise, Outlook, look_ahead
+from relaydp.planning.forecast import Forecast, Noise, look_ahead
 from relaydp.planning.quadratic import DEFAULT_ACTIVATIONS, LARGE, find_steps
 from relaydp.problem import Facts
 
@@ -28,7 +28,7 @@ class Choice(NamedTuple):
 
     steps: Any
     activations: int
-    outlook: Outlook | None  # what to expect under a budget; None without one, or on networks too large to simulate
+    outlook: Forecast | None  # what to expect under a budget; None without one, or on networks too large to simulate
 
 
 def choose_steps(

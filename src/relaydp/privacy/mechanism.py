@@ -1,4 +1,4 @@
-"""The one door through which anything computed from private records leaves an agent.
+"""The one oracle through which anything computed from private records leaves an agent.
 
     g~ = (1/m) sum_j clip_c(grad loss_j) + N(0, scale^2 I)
 

@@ -1,7 +1,7 @@
 """Problems: losses, records split over agents, public bounds, and the minimiser they are measured against."""
 
 from relaydp.problem import partition
-from relaydp.problem.agent_records import Silos
+from relaydp.problem.agent_records import AgentRecords
 from relaydp.problem.bounds import Facts
 from relaydp.problem.build import build_again, custom, huber, least_squares, logistic, public_facts, softmax
 from relaydp.problem.problem import Problem
@@ -11,7 +11,7 @@ __all__ = [
     "Facts",
     "Problem",
     "Reference",
-    "Silos",
+    "AgentRecords",
     "build_again",
     "custom",
     "huber",

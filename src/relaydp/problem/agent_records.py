@@ -1,4 +1,4 @@
-"""Silos: every agent's records in one compact array, and the only code that computes with them.
+"""AgentRecords: every agent's records in one compact array, and the only code that computes with them.
 
 Agent i's rows are X[start_i : start_i + size_i]. A gradient slices `rows` = max_i size_i rows from start_i on and gives
 those past size_i the weight 0, so unequal agents share one compiled program and no padding reaches an answer.
@@ -42,7 +42,7 @@ class Gram(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Silos:
+class AgentRecords:
     X: Array  # (records + padding, features), in its compact dtype
     y: Array  # (records + padding,)
     shrink: Float[Array, " records"]  # per-record factor that brings its norm under the public bound
@@ -63,20 +63,20 @@ class Silos:
         """Whether X holds features."""
         return self.X.dtype == jnp.float64
 
-    def dense(self) -> Silos:
-        """The same silos with features in float64: faster to use, eight times the bytes of pixels."""
+    def dense(self) -> AgentRecords:
+        """The same agent_records with features in float64: faster to use, eight times the bytes of pixels."""
         return replace(self, X=self._features(self.X, self.shrink))
 
-    def with_turned(self) -> Silos:
-        """The same silos with their records twice, the second time features first, for `_reduced_gradient`.
+    def with_turned(self) -> AgentRecords:
+        """The same agent_records with their records twice, the second time features first, for `_reduced_gradient`.
 
         Only for records with one scale for all features, which `shrink` then includes.
         """
         turned = jax.vmap(lambda start: jax.lax.dynamic_slice_in_dim(self.X, start, self.rows).T)(self.start)
         return replace(self, turned=turned, shrink=self.shrink * self.scale[0], scale=jnp.ones_like(self.scale))
 
-    def with_bytes(self) -> Silos:
-        """The same silos with byte records for `_digit_gradients`; under the same conditions as `with_turned`."""
+    def with_bytes(self) -> AgentRecords:
+        """The same records as bytes, for `_digit_gradients`; under the same conditions as `with_turned`."""
         bytes_ = make_bytes(self.X, self.start, self.rows)
         return replace(self, bytes=bytes_, shrink=self.shrink * self.scale[0], scale=jnp.ones_like(self.scale))
 
@@ -226,39 +226,43 @@ class Silos:
 
 
 @custom_vmap
-def _fused_gradient(silos: Silos, i: Array, x: Array, clip: Array | None) -> Array:
-    return dispatch.gradient(silos, i, x, clip)
+def _fused_gradient(agent_records: AgentRecords, i: Array, x: Array, clip: Array | None) -> Array:
+    return dispatch.gradient(agent_records, i, x, clip)
 
 
 @custom_vmap
-def _fused_gradients(silos: Silos, xs: Array, clip: Array | None) -> Array:
-    agents = jnp.arange(silos.size.shape[0], dtype=jnp.int32)
-    return jax.lax.map(lambda asked: dispatch.gradient(silos, asked[0], asked[1], clip), (agents, xs))
+def _fused_gradients(agent_records: AgentRecords, xs: Array, clip: Array | None) -> Array:
+    agents = jnp.arange(agent_records.size.shape[0], dtype=jnp.int32)
+    return jax.lax.map(lambda asked: dispatch.gradient(agent_records, asked[0], asked[1], clip), (agents, xs))
 
 
 @custom_vmap
-def _shared_gradient(silos: Silos, i: Array, x: Array, clip: Array | None) -> Array:
-    return silos.plain_gradient(i, x, clip)
+def _shared_gradient(agent_records: AgentRecords, i: Array, x: Array, clip: Array | None) -> Array:
+    return agent_records.plain_gradient(i, x, clip)
 
 
 # A batch shares each read of the records: in one fused pass, where all ask the same agent, and else in products.
 
 
 @_fused_gradient.def_vmap
-def _at_many(size: int, batched: tuple, silos: Silos, i: Array, x: Array, clip: Array | None) -> tuple[Array, bool]:
-    if _only(batched, 2) and size >= dispatch.FEW and dispatch.serves(silos, size):
-        return dispatch.gradient(silos, i, x, clip), True
-    return _batch(Silos.plain_gradient, size, batched, (silos, i, x, clip))
+def _at_many(
+    size: int, batched: tuple, agent_records: AgentRecords, i: Array, x: Array, clip: Array | None
+) -> tuple[Array, bool]:
+    if _only(batched, 2) and size >= dispatch.FEW and dispatch.serves(agent_records, size):
+        return dispatch.gradient(agent_records, i, x, clip), True
+    return _batch(AgentRecords.plain_gradient, size, batched, (agent_records, i, x, clip))
 
 
 @_fused_gradients.def_vmap
-def _all_at_many(size: int, batched: tuple, silos: Silos, xs: Array, clip: Array | None) -> tuple[Array, bool]:
-    if _only(batched, 1) and size >= dispatch.FEW and dispatch.serves(silos, size):
+def _all_at_many(
+    size: int, batched: tuple, agent_records: AgentRecords, xs: Array, clip: Array | None
+) -> tuple[Array, bool]:
+    if _only(batched, 1) and size >= dispatch.FEW and dispatch.serves(agent_records, size):
         each = jnp.swapaxes(xs, 0, 1)
-        agents = jnp.arange(silos.size.shape[0], dtype=jnp.int32)
-        found = jax.lax.map(lambda asked: dispatch.gradient(silos, asked[0], asked[1], clip), (agents, each))
+        agents = jnp.arange(agent_records.size.shape[0], dtype=jnp.int32)
+        found = jax.lax.map(lambda asked: dispatch.gradient(agent_records, asked[0], asked[1], clip), (agents, each))
         return jnp.swapaxes(found, 0, 1), True
-    return _batch(Silos.plain_gradients, size, batched, (silos, xs, clip))
+    return _batch(AgentRecords.plain_gradients, size, batched, (agent_records, xs, clip))
 
 
 def _only(batched: tuple, number: int) -> bool:
@@ -272,10 +276,12 @@ def _batch(function: Callable[..., Array], size: int, batched: tuple, asked: tup
 
 
 @_shared_gradient.def_vmap
-def _by_digits(size: int, batched: tuple, silos: Silos, i: Array, x: Array, clip: Array | None) -> tuple[Array, bool]:
+def _by_digits(
+    size: int, batched: tuple, agent_records: AgentRecords, i: Array, x: Array, clip: Array | None
+) -> tuple[Array, bool]:
     if _only(batched, 2):
-        return silos._digit_gradients(i, x, clip), True
-    return _batch(Silos.plain_gradient, size, batched, (silos, i, x, clip))
+        return agent_records._digit_gradients(i, x, clip), True
+    return _batch(AgentRecords.plain_gradient, size, batched, (agent_records, i, x, clip))
 
 
 def _weighted_sum(weight: Array, losses: Array) -> Float[Array, ""]:

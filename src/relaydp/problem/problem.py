@@ -22,7 +22,7 @@ from scipy.linalg import eigh
 from relaydp.arrays import placed
 from relaydp.data import Records
 from relaydp.errors import InputError, PrivacyError
-from relaydp.problem.agent_records import Gram, Silos, scores
+from relaydp.problem.agent_records import AgentRecords, Gram, scores
 from relaydp.problem.bounds import Facts, Scaling, scale_records
 from relaydp.problem.kernels import dispatch, int8_products
 from relaydp.problem.loss import LEAST_SQUARES, CustomLoss, Loss
@@ -32,7 +32,9 @@ from relaydp.prox import Regulariser
 LITTLE = 10**6  # numbers in all records: to read them once more takes less time than anything compiled for it
 POINTS_A_PASS = 32  # models whose objective is computed in one matrix product with the records
 SCORED = 1024  # held-out records at a time: their scores at a trace's points stay in cache
-DENSE_BYTES = 2**31  # silos whose float64 features fit in 2 GiB are expanded once instead of at every matrix product
+DENSE_BYTES = (
+    2**31
+)  # agent_records whose float64 features fit in 2 GiB are expanded once instead of at every matrix product
 PRODUCT_SPEED = 8  # multiplications a matrix product does while a gradient reads one value of the records
 
 
@@ -58,25 +60,25 @@ class Terms:
         kept, free = self._split(x)
         return jnp.concatenate([self.l2 * kept, jnp.zeros_like(free)])
 
-    def smooth_gradient(self, x: Float[Array, " dim"], silos: Silos) -> Float[Array, " dim"]:
-        return silos.mean_gradient(x) + self.ridge_gradient(x)
+    def smooth_gradient(self, x: Float[Array, " dim"], agent_records: AgentRecords) -> Float[Array, " dim"]:
+        return agent_records.mean_gradient(x) + self.ridge_gradient(x)
 
-    def objectives(self, xs: Float[Array, "points dim"], silos: Silos) -> Float[Array, " points"]:
+    def objectives(self, xs: Float[Array, "points dim"], agent_records: AgentRecords) -> Float[Array, " points"]:
         """F at each row of xs."""
 
         def add(mean: Array, x: Array) -> Array:
             kept, _ = self._split(x)
             return mean + 0.5 * self.l2 * jnp.sum(kept * kept) + self.regulariser.value(kept)
 
-        return jax.vmap(add)(silos.mean_values(xs), xs)
+        return jax.vmap(add)(agent_records.mean_values(xs), xs)
 
 
 @jax.jit
-def _objectives(terms: Terms, silos: Silos, xs: Float[Array, "points dim"]) -> Float[Array, " points"]:
+def _objectives(terms: Terms, agent_records: AgentRecords, xs: Float[Array, "points dim"]) -> Float[Array, " points"]:
     """F at each row of xs: a few points share one pass over the records, however many there are."""
-    if silos.by_passes:
-        return terms.objectives(xs, silos)
-    return jax.lax.map(lambda x: terms.objectives(x[None], silos)[0], xs, batch_size=POINTS_A_PASS)
+    if agent_records.by_passes:
+        return terms.objectives(xs, agent_records)
+    return jax.lax.map(lambda x: terms.objectives(x[None], agent_records)[0], xs, batch_size=POINTS_A_PASS)
 
 
 _shares_right = jax.jit(dispatch.shares_right)
@@ -139,12 +141,12 @@ class Problem:
         return codes.astype(np.int32) if self.loss.labels == "classes" else 2.0 * codes - 1.0
 
     @cached_property
-    def silos(self) -> Silos:
+    def agent_records(self) -> AgentRecords:
         """Every agent's records as one pytree of arrays, in the dtype that their type and ranges call for."""
         order, sizes, _ = self.split
         return self._lay_out(self._scaled, self.encode_labels(self.data.y), order, sizes)
 
-    def _lay_out(self, scaled: Scaling, labels: np.ndarray, order: np.ndarray, sizes: np.ndarray) -> Silos:
+    def _lay_out(self, scaled: Scaling, labels: np.ndarray, order: np.ndarray, sizes: np.ndarray) -> AgentRecords:
         start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         rows = int(sizes.max())
         padding = int((start + rows).max() - sizes.sum())
@@ -155,7 +157,7 @@ class Problem:
             return jax.device_put(np.concatenate([ordered, blank]) if padding else ordered)  # its own: `placed` copies
 
         norm = np.sqrt(scaled.norm**2 + 1.0) if self.intercept else scaled.norm
-        return Silos(
+        return AgentRecords(
             X=column(scaled.X),
             y=column(labels),
             shrink=column(scaled.shrink),
@@ -169,37 +171,43 @@ class Problem:
         )
 
     @cached_property
-    def working_silos(self) -> Silos:
-        """The silos for matrix products: expanded to float64 features where that fits in memory."""
-        if self.silos.is_dense or self.silos.X.size * 8 > DENSE_BYTES:
-            return self.silos
-        return jax.jit(Silos.dense)(self.silos)
+    def working_records(self) -> AgentRecords:
+        """The agent_records for matrix products: expanded to float64 features where that fits in memory."""
+        if self.agent_records.is_dense or self.agent_records.X.size * 8 > DENSE_BYTES:
+            return self.agent_records
+        return jax.jit(AgentRecords.dense)(self.agent_records)
 
     @property
     def _suits_an_accelerator(self) -> bool:
         """Whether compact records are all on one scale, as pixels are, and may be kept both ways round."""
-        silos, scale = self.silos, self._scaled.scale
-        suits = silos.loss.name in dispatch.SLOPES and silos.X.dtype.itemsize < 8
-        fits = self.agents * silos.rows <= 2 * silos.X.shape[0] and silos.X.size * 8 <= DENSE_BYTES
+        agent_records, scale = self.agent_records, self._scaled.scale
+        suits = agent_records.loss.name in dispatch.SLOPES and agent_records.X.dtype.itemsize < 8
+        fits = (
+            self.agents * agent_records.rows <= 2 * agent_records.X.shape[0] and agent_records.X.size * 8 <= DENSE_BYTES
+        )
         return suits and fits and bool((scale == scale[0]).all())
 
     @cached_property
-    def _turned_silos(self) -> Silos | None:
+    def _turned_silos(self) -> AgentRecords | None:
         """For one run at a time on an accelerator: compact records, both ways round. None where that does not pay."""
         if jax.default_backend() == "cpu" or not self._suits_an_accelerator:
             return None
-        return jax.jit(Silos.with_turned)(self.silos)
+        return jax.jit(AgentRecords.with_turned)(self.agent_records)
 
     @cached_property
-    def _byte_silos(self) -> Silos | None:
+    def _byte_silos(self) -> AgentRecords | None:
         """For a batch along one route on a GPU: byte records for its integer units. None where that does not pay."""
-        silos = self.silos
-        short = max(silos.X.shape[1], silos.rows) <= int8_products.LONGEST
-        if jax.default_backend() != "gpu" or silos.X.dtype != np.uint8 or not (short and self._suits_an_accelerator):
+        agent_records = self.agent_records
+        short = max(agent_records.X.shape[1], agent_records.rows) <= int8_products.LONGEST
+        if (
+            jax.default_backend() != "gpu"
+            or agent_records.X.dtype != np.uint8
+            or not (short and self._suits_an_accelerator)
+        ):
             return None
-        return jax.jit(Silos.with_bytes)(silos)
+        return jax.jit(AgentRecords.with_bytes)(agent_records)
 
-    def silos_for(
+    def records_for(
         self,
         activations: int,
         clipped: bool,
@@ -207,9 +215,9 @@ class Problem:
         shared: int = 1,
         rounds: bool = False,
         sizes: np.ndarray | None = None,
-    ) -> Silos:
-        """The silos for a run in which every agent acts so many times: compact where a fused pass reads them one run at
-        a time, and with the Gram form where that saves reading more than it takes to make.
+    ) -> AgentRecords:
+        """The records for a run in which every agent acts so many times: compact where a fused pass reads them one run
+        at a time, and with the Gram form where that saves reading more than it takes to make.
 
         `batched` runs share each read of the records; `shared` of them ask the same agent at a time, or in `rounds`
         all agents. `sizes` are all agents' where this problem has one agent's records only: what is decided by them is
@@ -218,26 +226,28 @@ class Problem:
         sizes = self.split.sizes if sizes is None else sizes
         numbers = int(sizes.sum()) * self.data.features
         at_many = batched and self.kernels and dispatch.pays_at_many(shared, numbers, self.data.features)
-        if at_many and dispatch.serves(self.silos, shared):
-            silos = replace(self.silos, by_passes=True)
+        if at_many and dispatch.serves(self.agent_records, shared):
+            agent_records = replace(self.agent_records, by_passes=True)
         elif batched:
-            silos = (self._byte_silos if shared >= int8_products.RUNS and not rounds else None) or self.working_silos
-        elif self.kernels and (not rounds or dispatch.pays(numbers)) and dispatch.serves(self.silos):
-            silos = replace(self.silos, by_passes=True)
+            agent_records = (
+                self._byte_silos if shared >= int8_products.RUNS and not rounds else None
+            ) or self.working_records
+        elif self.kernels and (not rounds or dispatch.pays(numbers)) and dispatch.serves(self.agent_records):
+            agent_records = replace(self.agent_records, by_passes=True)
         else:
-            silos = (None if rounds else self._turned_silos) or self.working_silos
+            agent_records = (None if rounds else self._turned_silos) or self.working_records
         m, q = sizes.mean(), self.dim
         saves = self.loss is LEAST_SQUARES and activations * (m - q) > m * q / PRODUCT_SPEED
-        return replace(silos, gram=self.gram) if saves and not clipped else silos
+        return replace(agent_records, gram=self.gram) if saves and not clipped else agent_records
 
     @cached_property
     def gram(self) -> Gram:
         """Of least squares: A_i'A_i / m_i and A_i'y / m_i, with the intercept's column of ones."""
-        silos = self.silos
+        agent_records = self.agent_records
         hessian = np.empty((self.agents, self.dim, self.dim))
         moment = np.empty((self.agents, self.dim))
-        labels, start = np.asarray(silos.y), np.asarray(silos.start)
-        for i, A in enumerate(_features_by_agent(silos)):
+        labels, start = np.asarray(agent_records.y), np.asarray(agent_records.start)
+        for i, A in enumerate(_features_by_agent(agent_records)):
             y = labels[start[i] : start[i] + len(A)]
             hessian[i], moment[i] = A.T @ A / len(A), A.T @ y / len(A)
         return Gram(placed(hessian), placed(moment))
@@ -360,7 +370,7 @@ class Problem:
             if self.smoothness is None:
                 raise InputError("a custom loss needs smoothness= (the largest curvature of one record's loss).")
             return np.full(self.agents, self.smoothness + self.l2)
-        return self.with_ridge(_largest_curvatures(self.working_silos))
+        return self.with_ridge(_largest_curvatures(self.working_records))
 
     def with_ridge(self, largest: np.ndarray) -> np.ndarray:
         """L_i of bounds on lambda_max(A_i'A_i / m_i); from above, as they are: the sum is rounded, too."""
@@ -374,9 +384,9 @@ class Problem:
         count = len(xs)
         if self.data.X.size <= LITTLE:  # filled up: a program for every number of points would take longer
             xs = np.concatenate([xs, np.zeros((-count % (POINTS_A_PASS // 2), self.dim))])
-        passes = self.kernels and dispatch.measures(self.silos, len(xs), self.data.X.size)
-        silos = replace(self.silos, by_passes=True) if passes else self.working_silos
-        return np.asarray(_objectives(self.terms, silos, placed(xs, np.float64)))[:count]
+        passes = self.kernels and dispatch.measures(self.agent_records, len(xs), self.data.X.size)
+        agent_records = replace(self.agent_records, by_passes=True) if passes else self.working_records
+        return np.asarray(_objectives(self.terms, agent_records, placed(xs, np.float64)))[:count]
 
     def objective(self, x: Any) -> float:
         """F(x)."""
@@ -398,7 +408,7 @@ class Problem:
         return self._features(self.held_out), self.encode_labels(self.held_out.y)
 
     @cached_property
-    def _held_out_silos(self) -> Silos:
+    def _held_out_records(self) -> AgentRecords:
         """As if one agent had them."""
         data = self.held_out
         scaled = scale_records(data.X, self.ranges, self.record_norm)
@@ -430,9 +440,9 @@ class Problem:
         assert not isinstance(self.loss, CustomLoss)
         numbers = self.held_out.X.size
         pays = self.kernels and dispatch.pays_at_many(len(xs), numbers, self.dim)
-        if pays and dispatch.measures(self._held_out_silos, len(xs), numbers):
+        if pays and dispatch.measures(self._held_out_records, len(xs), numbers):
             filled = np.concatenate([xs, np.zeros((-len(xs) % 16, self.dim))])  # so that few sizes compile
-            return np.asarray(_shares_right(self._held_out_silos, filled))[: len(xs)]
+            return np.asarray(_shares_right(self._held_out_records, filled))[: len(xs)]
         A, y = self._held_out
         outputs = self.loss.outputs
         W = np.asarray(xs).reshape(len(xs), -1, outputs)
@@ -472,13 +482,15 @@ class Problem:
         )
 
 
-def _features_by_agent(silos: Silos) -> Iterator[np.ndarray]:
+def _features_by_agent(agent_records: AgentRecords) -> Iterator[np.ndarray]:
     """Each agent's features, the intercept's column of ones included."""
-    here: Silos = jax.tree.map(np.asarray, silos)  # to take rows apart in JAX is a program for every number of them
+    here: AgentRecords = jax.tree.map(
+        np.asarray, agent_records
+    )  # to take rows apart in JAX is a program for every number of them
     for start, size in zip(here.start.tolist(), here.size.tolist(), strict=True):
         rows = slice(start, start + size)
         A = np.asarray(here._features(here.X[rows], here.shrink[rows]))
-        yield np.column_stack([A, np.ones(size)]) if silos.intercept else A
+        yield np.column_stack([A, np.ones(size)]) if agent_records.intercept else A
 
 
 MANY_AGENTS, LARGE_SIDE = 2000, 4096  # past these, L_i from the longest record's norm: an upper bound, and one pass
@@ -493,22 +505,26 @@ def _rounding(terms: int) -> float:
     return (terms + 12) * float(np.finfo(np.float64).eps)
 
 
-def longest_curvatures(silos: Silos) -> np.ndarray:
+def longest_curvatures(agent_records: AgentRecords) -> np.ndarray:
     """The square of each agent's longest record, rounded up: lambda_max(A_i'A_i / m_i) is no larger."""
-    starts, sizes, norms = np.asarray(silos.start), np.asarray(silos.size), np.asarray(silos.norm)
-    return np.maximum.reduceat(norms[: sizes.sum()] ** 2, starts) * (1.0 + _rounding(silos.X.shape[1]))
+    starts, sizes, norms = (
+        np.asarray(agent_records.start),
+        np.asarray(agent_records.size),
+        np.asarray(agent_records.norm),
+    )
+    return np.maximum.reduceat(norms[: sizes.sum()] ** 2, starts) * (1.0 + _rounding(agent_records.X.shape[1]))
 
 
-def _largest_curvatures(silos: Silos) -> np.ndarray:
+def _largest_curvatures(agent_records: AgentRecords) -> np.ndarray:
     """lambda_max(A_i'A_i / m_i) for every agent, the intercept's column of ones included; rounded up, never down.
 
     Steps rest on L_i from above. The product's error has norm rounding(k) ||A||_F^2 at most, k the length of its sums
     and ||A||_F^2 its trace; the eigenvalue's own is a small multiple of u, and side * eps by a wide margin.
     """
-    bounds = longest_curvatures(silos)
+    bounds = longest_curvatures(agent_records)
     if len(bounds) > MANY_AGENTS:
         return bounds
-    for i, A in enumerate(_features_by_agent(silos)):
+    for i, A in enumerate(_features_by_agent(agent_records)):
         side, inner = min(A.shape), max(A.shape)
         if side <= LARGE_SIDE:
             gram = A @ A.T if side == A.shape[0] else A.T @ A

@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from relaydp.arrays import placed
 from relaydp.errors import RelayError
-from relaydp.problem.agent_records import Silos
+from relaydp.problem.agent_records import AgentRecords
 from relaydp.problem.problem import Problem, Terms
 
 TOLERANCE = 1e-12
@@ -54,16 +54,16 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
     known = problem.__dict__.setdefault("_references", {})
     if tolerance in known:
         return known[tolerance]
-    silos = problem.working_silos
+    agent_records = problem.working_records
     t = 1.0 / (float(problem.measured_facts().smoothness.mean()) or 1.0)  # every record 0: any step will do
     terms = problem.terms
-    x, slope = _start(terms, silos, placed(np.zeros(problem.dim)))
+    x, slope = _start(terms, agent_records, placed(np.zeros(problem.dim)))
     scale = max(1.0, float(slope))
     goal, best, steps = tolerance * scale, (np.inf, x), 0
     newton_at = NEWTON_FROM * scale
     carry = (x, x, placed(1.0))
     for _ in range(MAX_BLOCKS):
-        carry, residual = _block(terms, silos, carry, t)
+        carry, residual = _block(terms, agent_records, carry, t)
         steps += BLOCK
         now = float(residual)
         if now < best[0]:
@@ -71,7 +71,7 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
         if now <= goal:
             break
         if now <= newton_at and problem.dim <= NEWTON_DIM:
-            polished, now = _newton(problem, carry[0], now, t, silos, goal)
+            polished, now = _newton(problem, carry[0], now, t, agent_records, goal)
             if now < best[0]:
                 best = (now, polished)
             if best[0] <= goal:
@@ -91,33 +91,33 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
     return known[tolerance]
 
 
-def _forward(terms: Terms, silos: Silos, x: Array, t: Array) -> Array:
-    return terms.prox(x - t * terms.smooth_gradient(x, silos), t)
+def _forward(terms: Terms, agent_records: AgentRecords, x: Array, t: Array) -> Array:
+    return terms.prox(x - t * terms.smooth_gradient(x, agent_records), t)
 
 
 @jax.jit
-def _start(terms: Terms, silos: Silos, zeros: Array) -> tuple[Array, Array]:
+def _start(terms: Terms, agent_records: AgentRecords, zeros: Array) -> tuple[Array, Array]:
     """The point next to 0 where r is finite, and || grad f || there.
 
     Compiled like the rest, few programs in all: a small problem's minimiser takes less time than one of them.
     """
     x = terms.prox(zeros, 1.0)
-    return x, jnp.sqrt(jnp.sum(terms.smooth_gradient(x, silos) ** 2))
+    return x, jnp.sqrt(jnp.sum(terms.smooth_gradient(x, agent_records) ** 2))
 
 
 @jax.jit
-def _residual(terms: Terms, silos: Silos, x: Array, t: Array) -> Array:
-    gap = x - _forward(terms, silos, x, t)
+def _residual(terms: Terms, agent_records: AgentRecords, x: Array, t: Array) -> Array:
+    gap = x - _forward(terms, agent_records, x, t)
     return jnp.sqrt(jnp.sum(gap * gap)) / t
 
 
 @jax.jit
-def _block(terms: Terms, silos: Silos, carry: Carry, t: Array) -> tuple[Carry, Array]:
+def _block(terms: Terms, agent_records: AgentRecords, carry: Carry, t: Array) -> tuple[Carry, Array]:
     """BLOCK accelerated steps, and the residual after them."""
 
     def body(_: int, carry: Carry) -> Carry:
         x, z, momentum = carry
-        new = _forward(terms, silos, z, t)
+        new = _forward(terms, agent_records, z, t)
         restart = jnp.sum((z - new) * (new - x)) > 0.0  # going uphill: forget the momentum
         momentum = jnp.where(restart, 1.0, momentum)
         following = 0.5 * (1.0 + jnp.sqrt(1.0 + 4.0 * momentum**2))
@@ -125,29 +125,33 @@ def _block(terms: Terms, silos: Silos, carry: Carry, t: Array) -> tuple[Carry, A
         return new, new + weight * (new - x), following
 
     last = jax.lax.fori_loop(0, BLOCK, body, carry)
-    return last, _residual(terms, silos, last[0], t)
+    return last, _residual(terms, agent_records, last[0], t)
 
 
 @jax.jit
-def _system(terms: Terms, silos: Silos, x: Array, t: Array) -> tuple[Array, Array]:
+def _system(terms: Terms, agent_records: AgentRecords, x: Array, t: Array) -> tuple[Array, Array]:
     """The fixed-point gap and its (generalised) Jacobian."""
-    gap = x - _forward(terms, silos, x, t)
+    gap = x - _forward(terms, agent_records, x, t)
     # DAMPING keeps steps short along directions that F ignores, where the Jacobian is singular
-    return gap, (1.0 + DAMPING) * jnp.eye(x.size, dtype=x.dtype) - jax.jacfwd(_forward, argnums=2)(terms, silos, x, t)
+    return gap, (1.0 + DAMPING) * jnp.eye(x.size, dtype=x.dtype) - jax.jacfwd(_forward, argnums=2)(
+        terms, agent_records, x, t
+    )
 
 
-def _newton(problem: Problem, x: Array, now: float, t: float, silos: Silos, goal: float) -> tuple[Array, float]:
+def _newton(
+    problem: Problem, x: Array, now: float, t: float, agent_records: AgentRecords, goal: float
+) -> tuple[Array, float]:
     """Solve x = forward(x) by semismooth Newton from a good start, whose residual is `now`; gives up as soon as it does
     not help."""
     terms = problem.terms
     for _ in range(NEWTON_STEPS):
-        gap, matrix = _system(terms, silos, x, t)
+        gap, matrix = _system(terms, agent_records, x, t)
         try:
             step = np.linalg.solve(np.asarray(matrix), np.asarray(gap))
         except np.linalg.LinAlgError:
             return x, now
         new = placed(np.asarray(x) - step)
-        then = float(_residual(terms, silos, new, t))
+        then = float(_residual(terms, agent_records, new, t))
         if not then < 0.5 * now:
             return (new, then) if then < now else (x, now)
         x, now = new, then

@@ -9,7 +9,7 @@ import pytest
 from test_kernels import FEATURES, LOSSES, SIZES, assert_same, by_hand, draw_problem, draw_x, far_points
 
 import relaydp as rd
-from relaydp.problem.agent_records import Silos
+from relaydp.problem.agent_records import AgentRecords
 from relaydp.problem.kernels import int8_products
 
 
@@ -41,10 +41,10 @@ def here_and_there(monkeypatch, run, runs=int8_products.RUNS):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_sums_along_rows_give_the_gradient(accelerator, loss, stored, intercept, clip):
     problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)
-    silos, x = problem.silos_for(5, clipped=True), draw_x(problem)
-    assert silos.turned is not None and silos.turned.shape == (len(SIZES), FEATURES, max(SIZES))
+    agent_records, x = problem.records_for(5, clipped=True), draw_x(problem)
+    assert agent_records.turned is not None and agent_records.turned.shape == (len(SIZES), FEATURES, max(SIZES))
     for agent in range(len(SIZES)):
-        assert_same(jax.jit(Silos.gradient)(silos, agent, x, clip), by_hand(problem, agent, x, clip))
+        assert_same(jax.jit(AgentRecords.gradient)(agent_records, agent, x, clip), by_hand(problem, agent, x, clip))
 
 
 @pytest.mark.sample(2)
@@ -53,14 +53,14 @@ def test_sums_along_rows_give_the_gradient(accelerator, loss, stored, intercept,
 @pytest.mark.parametrize("loss", LOSSES)
 def test_bytes_give_a_batch_its_gradients(accelerator, loss, intercept, clip):
     problem = draw_problem(loss, "bytes", intercept, SIZES, FEATURES)
-    silos = problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS)
-    assert silos.bytes is not None and silos.bytes.by_record.dtype == jnp.int8
+    agent_records = problem.records_for(5, clipped=True, batched=True, shared=int8_products.RUNS)
+    assert agent_records.bytes is not None and agent_records.bytes.by_record.dtype == jnp.int8
     xs = jnp.stack([draw_x(problem) * size for size in (1.0, 0.0, 1e-9, 30.0)])
-    batch = jax.jit(jax.vmap(Silos.gradient, in_axes=(None, None, 0, None)))
+    batch = jax.jit(jax.vmap(AgentRecords.gradient, in_axes=(None, None, 0, None)))
     for agent in range(len(SIZES)):
-        program = str(jax.make_jaxpr(batch)(silos, agent, xs, clip))
+        program = str(jax.make_jaxpr(batch)(agent_records, agent, xs, clip))
         assert "int32[28," in program.replace("i32[", "int32["), "seven digits of four points"
-        for row, x in zip(batch(silos, agent, xs, clip), xs, strict=True):
+        for row, x in zip(batch(agent_records, agent, xs, clip), xs, strict=True):
             expected = by_hand(problem, agent, x, clip)
             size = max(np.abs(expected).max(), 1e-3 if clip is None else clip)  # a clip is what digits count from
             np.testing.assert_allclose(row, expected, rtol=0, atol=1e-13 * size)
@@ -71,39 +71,39 @@ def test_bytes_give_a_batch_its_gradients(accelerator, loss, intercept, clip):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_no_record_moves_more_than_the_clip_wherever_the_point_is(accelerator, loss, intercept):
     problem = draw_problem(loss, "bytes", intercept, SIZES, FEATURES)
-    alone = problem.silos_for(5, clipped=True)
-    batched = problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS)
+    alone = problem.records_for(5, clipped=True)
+    batched = problem.records_for(5, clipped=True, batched=True, shared=int8_products.RUNS)
     assert alone.turned is not None and batched.bytes is not None
     xs = jnp.stack(far_points(problem))
-    rows = [jax.jit(Silos.gradient)(alone, 0, x, 0.3) for x in xs]
-    rows += list(jax.jit(jax.vmap(Silos.gradient, in_axes=(None, None, 0, None)))(batched, 0, xs, 0.3))
+    rows = [jax.jit(AgentRecords.gradient)(alone, 0, x, 0.3) for x in xs]
+    rows += list(jax.jit(jax.vmap(AgentRecords.gradient, in_axes=(None, None, 0, None)))(batched, 0, xs, 0.3))
     assert np.linalg.norm(rows, axis=1).max() <= 0.3 * (1 + 1e-12)
 
 
 def test_a_batch_along_many_routes_takes_products(accelerator):
     """Asked all the same, bytes answer runs at different agents, and one run alone, by products of features."""
     problem = draw_problem("logistic", "bytes", True, SIZES, FEATURES)
-    assert problem.silos_for(5, clipped=True, batched=True).bytes is None
-    silos, x = problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS), draw_x(problem)
+    assert problem.records_for(5, clipped=True, batched=True).bytes is None
+    agent_records, x = problem.records_for(5, clipped=True, batched=True, shared=int8_products.RUNS), draw_x(problem)
     agents = jnp.arange(len(SIZES))
-    rows = jax.jit(jax.vmap(Silos.gradient, in_axes=(None, 0, None, None)))(silos, agents, x, 0.3)
+    rows = jax.jit(jax.vmap(AgentRecords.gradient, in_axes=(None, 0, None, None)))(agent_records, agents, x, 0.3)
     for agent, row in enumerate(rows):
         assert_same(row, by_hand(problem, agent, x, 0.3))
-        assert_same(silos.gradient(agents[agent], x, 0.3), by_hand(problem, agent, x, 0.3))
+        assert_same(agent_records.gradient(agents[agent], x, 0.3), by_hand(problem, agent, x, 0.3))
 
 
 @pytest.mark.parametrize("stored", ["single", "double", "dense"])
 def test_records_that_are_no_plain_bytes_have_no_digits(accelerator, stored):
     problem = draw_problem("logistic", stored, False, SIZES, FEATURES)
-    assert problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS) is problem.working_silos
+    assert problem.records_for(5, clipped=True, batched=True, shared=int8_products.RUNS) is problem.working_records
 
 
 @pytest.mark.parametrize("stored", ["double", "dense"])
 def test_records_that_do_not_suit_take_matrix_products(accelerator, stored):
     problem = draw_problem("logistic", stored, False, SIZES, FEATURES)
-    assert problem.silos_for(5, clipped=True).turned is None
+    assert problem.records_for(5, clipped=True).turned is None
     assert_same(
-        problem.silos_for(5, True).gradient(jnp.asarray(0), draw_x(problem), 0.3),
+        problem.records_for(5, True).gradient(jnp.asarray(0), draw_x(problem), 0.3),
         by_hand(problem, 0, draw_x(problem), 0.3),
     )
 
@@ -112,21 +112,21 @@ def test_features_on_scales_of_their_own_take_matrix_products(accelerator):
     high = np.where(np.arange(FEATURES) % 2, 255.0, 100.0)
     X = np.random.default_rng(0).integers(0, 256, (sum(SIZES), FEATURES), dtype=np.uint8)
     problem = rd.huber(rd.Records(X, np.arange(len(X)) * 0.1), SIZES, threshold=0.8, ranges=(np.zeros(FEATURES), high))
-    silos = problem.silos_for(5, clipped=True)
-    assert silos.turned is None
-    assert problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS).bytes is None
-    assert_same(silos.gradient(jnp.asarray(0), draw_x(problem), 0.3), by_hand(problem, 0, draw_x(problem), 0.3))
+    agent_records = problem.records_for(5, clipped=True)
+    assert agent_records.turned is None
+    assert problem.records_for(5, clipped=True, batched=True, shared=int8_products.RUNS).bytes is None
+    assert_same(agent_records.gradient(jnp.asarray(0), draw_x(problem), 0.3), by_hand(problem, 0, draw_x(problem), 0.3))
 
 
 def test_one_large_agent_among_many_small_ones_is_not_padded_to_its_size(accelerator):
     problem = draw_problem("logistic", "bytes", False, [40, 1, 1, 1, 1, 1], FEATURES)
-    assert problem.silos_for(5, clipped=True).turned is None
+    assert problem.records_for(5, clipped=True).turned is None
 
 
 def test_a_processor_keeps_its_records_once():
     problem = draw_problem("logistic", "bytes", False, SIZES, FEATURES)
-    assert problem.silos_for(5, clipped=True).turned is None
-    assert problem.silos_for(5, clipped=True, batched=True, shared=int8_products.RUNS).bytes is None
+    assert problem.records_for(5, clipped=True).turned is None
+    assert problem.records_for(5, clipped=True, batched=True, shared=int8_products.RUNS).bytes is None
 
 
 @pytest.mark.sample(1)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import relaydp as rd
-from relaydp.problem.agent_records import Silos
+from relaydp.problem.agent_records import AgentRecords
 from relaydp.problem.kernels import dispatch
 
 pytest.importorskip("numba")
@@ -53,9 +53,9 @@ def draw_x(problem: rd.Problem, seed: int = 1) -> jax.Array:
 
 def by_hand(problem: rd.Problem, agent: int, x: Any, clip: float | None) -> np.ndarray:
     """Record by record, in NumPy, from the documented features."""
-    silos, first = problem.silos, int(problem.split.sizes[:agent].sum())
+    agent_records, first = problem.agent_records, int(problem.split.sizes[:agent].sum())
     own = slice(first, first + int(problem.split.sizes[agent]))
-    A, y = np.asarray(silos.dense().X)[own], np.asarray(silos.y)[own]
+    A, y = np.asarray(agent_records.dense().X)[own], np.asarray(agent_records.y)[own]
     A = np.column_stack([A, np.ones(len(A))]) if problem.intercept else A
     z = A @ np.asarray(x)
     if problem.loss.name == "logistic":
@@ -67,7 +67,7 @@ def by_hand(problem: rd.Problem, agent: int, x: Any, clip: float | None) -> np.n
     return (each if clip is None else each * np.minimum(1.0, clip / np.maximum(norms, 1e-300))).mean(axis=0)
 
 
-fast, plain = jax.jit(Silos.gradient), jax.jit(Silos.plain_gradient)
+fast, plain = jax.jit(AgentRecords.gradient), jax.jit(AgentRecords.plain_gradient)
 
 
 def assert_same(found: Any, expected: Any, tolerance: float = 1e-13) -> None:
@@ -108,12 +108,12 @@ def test_the_exponential_is_right_to_the_last_bits_and_keeps_nan():
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 def test_fused_plain_and_by_hand_agree(loss, stored, intercept, clip):
     problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)
-    silos, x = problem.silos_for(5, clipped=True), draw_x(problem)
-    assert silos.by_passes
-    assert (silos.X.dtype, silos.is_dense) == (STORED[stored][0], STORED[stored][0] == "float64")
+    agent_records, x = problem.records_for(5, clipped=True), draw_x(problem)
+    assert agent_records.by_passes
+    assert (agent_records.X.dtype, agent_records.is_dense) == (STORED[stored][0], STORED[stored][0] == "float64")
     for agent in range(len(SIZES)):
-        found = fast(silos, agent, x, clip)
-        assert_same(found, plain(silos, agent, x, clip))
+        found = fast(agent_records, agent, x, clip)
+        assert_same(found, plain(agent_records, agent, x, clip))
         assert_same(found, by_hand(problem, agent, x, clip))
 
 
@@ -131,7 +131,7 @@ def test_any_shape(loss, stored, intercept, sizes, features, clip, seed):
     sizes = [max(2, sizes[0]), *sizes[1:]]  # two classes need two records
     problem = draw_problem(loss, stored, intercept, sizes, features, seed)
     agent, x = seed % len(sizes), draw_x(problem, seed)
-    found = dispatch.gradient(problem.silos, jnp.asarray(agent), x, clip)
+    found = dispatch.gradient(problem.agent_records, jnp.asarray(agent), x, clip)
     assert_same(found, by_hand(problem, agent, x, clip))
 
 
@@ -139,12 +139,12 @@ def test_any_shape(loss, stored, intercept, sizes, features, clip, seed):
 def test_many_parts_on_many_threads_agree_and_repeat_to_the_last_bit(stored):
     problem = draw_problem("logistic", stored, True, [3001, 1999], 97)
     x, clip = draw_x(problem) / 10.0, jnp.asarray(0.5)
-    one = jax.jit(lambda silos, x: silos.gradient(jnp.asarray(0), x, clip))
-    first = one(problem.silos, x)
+    one = jax.jit(lambda agent_records, x: agent_records.gradient(jnp.asarray(0), x, clip))
+    first = one(problem.agent_records, x)
     assert_same(first, by_hand(problem, 0, x, 0.5))
     for _ in range(20):
-        np.testing.assert_array_equal(one(problem.silos, x), first)
-    np.testing.assert_array_equal(problem.silos.gradient(jnp.asarray(0), x, clip), first)  # jitted or not
+        np.testing.assert_array_equal(one(problem.agent_records, x), first)
+    np.testing.assert_array_equal(problem.agent_records.gradient(jnp.asarray(0), x, clip), first)  # jitted or not
 
 
 def far_points(problem: rd.Problem) -> list[jax.Array]:
@@ -153,22 +153,22 @@ def far_points(problem: rd.Problem) -> list[jax.Array]:
     return [x.at[3].set(jnp.nan), x.at[3].set(jnp.inf), 1e300 * x, 1.7e308 * jnp.sign(x)]
 
 
-def at_eight_points(silos: Silos, i: Any, x: Any, clip: float | None) -> Any:
-    return dispatch.gradient(silos, i, jnp.tile(x, (8, 1)), clip)[5]
+def at_eight_points(agent_records: AgentRecords, i: Any, x: Any, clip: float | None) -> Any:
+    return dispatch.gradient(agent_records, i, jnp.tile(x, (8, 1)), clip)[5]
 
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(
-    "way", [dispatch.gradient, at_eight_points, Silos.plain_gradient], ids=["one", "many", "plain"]
+    "way", [dispatch.gradient, at_eight_points, AgentRecords.plain_gradient], ids=["one", "many", "plain"]
 )
 def test_what_is_not_a_number_stays_so_and_no_record_moves_more_than_the_clip(loss, intercept, way):
     """One record that overflows must not show in what its agent publishes: NaN outlives any noise."""
     problem = draw_problem(loss, "dense", intercept, SIZES, FEATURES)
     x = draw_x(problem).at[3].set(jnp.nan)
     agent = jnp.asarray(0)
-    assert np.isnan(way(problem.silos, agent, x, None)).all()
+    assert np.isnan(way(problem.agent_records, agent, x, None)).all()
     for odd in far_points(problem):
-        assert np.linalg.norm(way(problem.silos, agent, odd, 0.3)) <= 0.3 * (1 + 1e-12)
+        assert np.linalg.norm(way(problem.agent_records, agent, odd, 0.3)) <= 0.3 * (1 + 1e-12)
 
 
 # ---------------------------------------------------------------- the promise
@@ -186,7 +186,7 @@ def test_one_record_moves_a_clipped_gradient_by_at_most_its_sensitivity(loss, st
         other = LOSSES[loss](rd.Records(X, y), SIZES, intercept=intercept, **STORED[stored][1])
         for scale in (0.1, 10.0):
             x = scale * draw_x(problem)
-            before, after = (fast(p.silos, agent, x, clip) for p in (problem, other))
+            before, after = (fast(p.agent_records, agent, x, clip) for p in (problem, other))
             assert np.linalg.norm(after - before) <= 2 * clip / SIZES[agent] * (1 + 1e-12)
 
 
@@ -204,8 +204,8 @@ def test_in_a_scan_with_a_condition():
         turns = jnp.asarray([0, 1, 2, 1, 0, 2], jnp.int32), jnp.asarray([True, True, False, True, True, True])
         return jax.jit(lambda x: jax.lax.scan(hop, x, turns)[0])(draw_x(problem))
 
-    silos = problem.silos_for(5, clipped=True)
-    assert_same(hops(silos.gradient), hops(silos.plain_gradient))
+    agent_records = problem.records_for(5, clipped=True)
+    assert_same(hops(agent_records.gradient), hops(agent_records.plain_gradient))
 
 
 def calls_out(function: Callable[..., Any], *args: Any, target: str = dispatch.ONE) -> bool:
@@ -217,17 +217,17 @@ def calls_out(function: Callable[..., Any], *args: Any, target: str = dispatch.O
 @pytest.mark.parametrize("axes", [(None, 0), (0, None), (0, 0)], ids=["points", "agents", "both"])
 def test_a_batch_is_matrix_products_or_one_pass(axes, many):
     problem = draw_problem("huber", "bytes", False, SIZES, FEATURES)
-    silos, x = problem.silos_for(5, clipped=True), draw_x(problem)
+    agent_records, x = problem.records_for(5, clipped=True), draw_x(problem)
     i = jnp.asarray(1) if axes[0] is None else jnp.arange(many) % 3
     xs = x if axes[1] is None else jnp.stack([x * (k - 2.0) for k in range(many)])
 
     def batch(gradient):
         return jax.vmap(lambda i, x: gradient(i, x, 0.3), in_axes=axes)
 
-    assert calls_out(lambda x: silos.gradient(jnp.asarray(1), x, None), x)
-    assert not calls_out(batch(silos.gradient), i, xs)
-    assert calls_out(batch(silos.gradient), i, xs, target=dispatch.AT_MANY) == (many == 9 and axes == (None, 0))
-    assert_same(batch(silos.gradient)(i, xs), batch(silos.plain_gradient)(i, xs))
+    assert calls_out(lambda x: agent_records.gradient(jnp.asarray(1), x, None), x)
+    assert not calls_out(batch(agent_records.gradient), i, xs)
+    assert calls_out(batch(agent_records.gradient), i, xs, target=dispatch.AT_MANY) == (many == 9 and axes == (None, 0))
+    assert_same(batch(agent_records.gradient)(i, xs), batch(agent_records.plain_gradient)(i, xs))
 
 
 # ---------------------------------------------------------------- all agents at once
@@ -238,19 +238,19 @@ def test_a_batch_is_matrix_products_or_one_pass(axes, many):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_in_rounds_over_many_records_each_agent_takes_a_pass(monkeypatch, loss, clip):
     problem = draw_problem(loss, "bytes", True, SIZES, FEATURES)
-    assert problem.silos_for(5, clipped=True, rounds=True) is problem.working_silos
+    assert problem.records_for(5, clipped=True, rounds=True) is problem.working_records
     monkeypatch.setattr(dispatch, "MANY", problem.data.X.size)
-    silos = problem.silos_for(5, clipped=True, rounds=True)
+    agent_records = problem.records_for(5, clipped=True, rounds=True)
     xs = jnp.stack([draw_x(problem) * (1.0 + i) for i in range(len(SIZES))])
-    assert calls_out(lambda xs: silos.gradients(xs, clip), xs)
-    for agent, row in enumerate(jax.jit(Silos.gradients)(silos, xs, clip)):
+    assert calls_out(lambda xs: agent_records.gradients(xs, clip), xs)
+    for agent, row in enumerate(jax.jit(AgentRecords.gradients)(agent_records, xs, clip)):
         assert_same(row, by_hand(problem, agent, xs[agent], clip))
     few, many = jnp.stack([xs, -xs]), jnp.stack([xs, -xs, *[xs / k for k in range(1, 8)]])
-    batch = jax.vmap(lambda xs: silos.gradients(xs, clip))
+    batch = jax.vmap(lambda xs: agent_records.gradients(xs, clip))
     assert not calls_out(batch, few) and not calls_out(batch, few, target=dispatch.AT_MANY)
     assert calls_out(batch, many, target=dispatch.AT_MANY)
     for runs in (few, many):
-        assert_same(jax.jit(batch)(runs)[1], jax.jit(Silos.plain_gradients)(silos, -xs, clip))
+        assert_same(jax.jit(batch)(runs)[1], jax.jit(AgentRecords.plain_gradients)(agent_records, -xs, clip))
 
 
 @pytest.mark.sample(1)
@@ -276,7 +276,7 @@ def test_a_pass_for_many_points_is_each_of_theirs(loss, stored, intercept, clip)
     problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)
     xs = many_points(problem, 19)  # a panel, and a few of the next
     for agent in range(len(SIZES)):
-        found = dispatch.gradient(problem.silos, jnp.asarray(agent), xs, clip)
+        found = dispatch.gradient(problem.agent_records, jnp.asarray(agent), xs, clip)
         for row, x in zip(found, xs, strict=True):
             assert_same(row, by_hand(problem, agent, x, clip))
 
@@ -297,7 +297,7 @@ def test_any_shape_and_any_number_of_zeros(stored, m, features, points, zeros, s
     )
     problem = rd.least_squares(rd.Records(X, problem.data.y), [m], intercept=True, **STORED[stored][1])
     xs = many_points(problem, points)
-    for row, x in zip(dispatch.gradient(problem.silos, jnp.asarray(0), xs, 0.5), xs, strict=True):
+    for row, x in zip(dispatch.gradient(problem.agent_records, jnp.asarray(0), xs, 0.5), xs, strict=True):
         assert_same(row, by_hand(problem, 0, x, 0.5))
 
 
@@ -305,19 +305,19 @@ def test_any_shape_and_any_number_of_zeros(stored, m, features, points, zeros, s
 def test_panels_on_many_threads_agree_and_repeat_to_the_last_bit(features, points):
     problem = draw_problem("logistic", "bytes", True, [701, 299], features)
     xs, clip = many_points(problem, points) / 30.0, jnp.asarray(0.5)
-    call = jax.jit(lambda silos, xs: dispatch.gradient(silos, jnp.asarray(0), xs, clip))
-    first = call(problem.silos, xs)
+    call = jax.jit(lambda agent_records, xs: dispatch.gradient(agent_records, jnp.asarray(0), xs, clip))
+    first = call(problem.agent_records, xs)
     for k in (0, 16, points - 1):
         assert_same(first[k], by_hand(problem, 0, xs[k], 0.5))
     for _ in range(20):
-        np.testing.assert_array_equal(call(problem.silos, xs), first)
+        np.testing.assert_array_equal(call(problem.agent_records, xs), first)
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
 def test_a_point_that_is_not_finite_spoils_itself_alone(loss, odd):
     problem = draw_problem(loss, "single", False, SIZES, FEATURES)
     xs = many_points(problem, 9)
-    spoilt = dispatch.gradient(problem.silos, jnp.asarray(0), xs.at[4, 2].set(odd), None)
+    spoilt = dispatch.gradient(problem.agent_records, jnp.asarray(0), xs.at[4, 2].set(odd), None)
     if np.isnan(odd):
         assert np.isnan(spoilt[4]).all()
     elif loss == "least-squares":  # others have bounded slopes
@@ -332,17 +332,17 @@ def test_a_sweep_by_panels_is_the_sweep_by_products(monkeypatch, algorithm):
     problem = replace(draw_problem("logistic", "bytes", False, [40, 30, 30], FEATURES), l2=0.1)
     options = dict(algorithm=algorithm, seeds=range(9), activations=7, walk="cyclic", steps="paper", reference=False)
     by_products = rd.sweep(problem, rd.ring(3), **options)
-    assert not problem.silos_for(7, False, batched=True, shared=9).by_passes
+    assert not problem.records_for(7, False, batched=True, shared=9).by_passes
     monkeypatch.setattr(dispatch, "SOME", 1)
-    silos = problem.silos_for(7, False, batched=True, shared=9)
-    assert silos.by_passes and silos.X.dtype == np.uint8
+    agent_records = problem.records_for(7, False, batched=True, shared=9)
+    assert agent_records.by_passes and agent_records.X.dtype == np.uint8
     assert_same(rd.sweep(problem, rd.ring(3), **options).x, by_products.x, 1e-12)
 
 
 def mean_loss(problem: rd.Problem, x: Any) -> float:
     """The mean over agents of their records' mean loss, in NumPy."""
-    silos, total = problem.silos, problem.split.sizes.sum()
-    A, y = np.asarray(silos.dense().X)[:total], np.asarray(silos.y)[:total]
+    agent_records, total = problem.agent_records, problem.split.sizes.sum()
+    A, y = np.asarray(agent_records.dense().X)[:total], np.asarray(agent_records.y)[:total]
     z = A @ np.asarray(x)[: A.shape[1]] + (x[-1] if problem.intercept else 0.0)
     if problem.loss.name == "logistic":
         each = np.logaddexp(0.0, -y * z)
@@ -357,14 +357,14 @@ def mean_loss(problem: rd.Problem, x: Any) -> float:
 def test_losses_at_many_points_are_each_of_theirs(loss, stored, intercept):
     problem = draw_problem(loss, stored, intercept, [1100, 8, 1], FEATURES)  # products of many factors are folded
     xs = many_points(problem, 19)
-    assert_same(dispatch.values(problem.silos, xs), [mean_loss(problem, x) for x in xs])
+    assert_same(dispatch.values(problem.agent_records, xs), [mean_loss(problem, x) for x in xs])
 
 
 def test_losses_far_out_and_of_what_is_not_a_number(loss):
     problem = draw_problem(loss, "dense", False, SIZES, FEATURES)
     xs = many_points(problem, 9)
     odd = xs.at[2].multiply(1e5).at[4, 2].set(jnp.nan)
-    found = np.asarray(dispatch.values(problem.silos, odd))
+    found = np.asarray(dispatch.values(problem.agent_records, odd))
     assert np.isnan(found[4])
     assert found[2] == pytest.approx(mean_loss(problem, odd[2]), rel=1e-13)
     assert_same(np.delete(found, [2, 4]), [mean_loss(problem, x) for k, x in enumerate(odd) if k not in (2, 4)])
@@ -375,14 +375,14 @@ def test_objectives_and_accuracies_are_the_same_by_passes(monkeypatch, stored, i
     problem, again = (draw_problem("logistic", stored, intercept, [40, 30, 30], FEATURES) for _ in range(2))
     xs = np.asarray(many_points(problem, 21)) * (np.arange(21) > 0)[:, None]  # 0 too: no score is above 0
     by_products = problem.objectives(xs), problem.accuracies(xs)
-    assert not dispatch.measures(again.silos, 21, again.data.X.size)
+    assert not dispatch.measures(again.agent_records, 21, again.data.X.size)
     monkeypatch.setattr(dispatch, "SOME", 1)
-    assert not dispatch.measures(again.silos, 21, again.data.X.size)  # agents have few records
+    assert not dispatch.measures(again.agent_records, 21, again.data.X.size)  # agents have few records
     monkeypatch.setattr(dispatch, "WORTH", 1)
-    assert dispatch.measures(again.silos, 21, again.data.X.size)
+    assert dispatch.measures(again.agent_records, 21, again.data.X.size)
     assert_same(again.objectives(xs), by_products[0])
     np.testing.assert_array_equal(again.accuracies(xs), by_products[1])
-    assert "working_silos" not in again.__dict__ and "_held_out" not in again.__dict__
+    assert "working_records" not in again.__dict__ and "_held_out" not in again.__dict__
 
 
 def test_a_label_that_is_no_sign_is_never_right(monkeypatch):
@@ -394,7 +394,7 @@ def test_a_label_that_is_no_sign_is_never_right(monkeypatch):
     monkeypatch.setattr(dispatch, "SOME", 1)
     monkeypatch.setattr(dispatch, "WORTH", 1)
     np.testing.assert_array_equal(problem.accuracies(xs), expected)
-    assert "_held_out_silos" in problem.__dict__
+    assert "_held_out_records" in problem.__dict__
 
 
 def test_panels_are_for_neither_few_points_nor_a_crowd_over_wide_records():
@@ -426,16 +426,16 @@ def test_kept_machine_code_is_of_the_present_machine(name, made_of):
 def test_without_numba_xla_does_the_same(monkeypatch):
     problem = draw_problem("logistic", "bytes", False, SIZES, FEATURES)
     x = draw_x(problem)
-    before = problem.silos_for(10, clipped=True).gradient(jnp.asarray(0), x, 0.3)
+    before = problem.records_for(10, clipped=True).gradient(jnp.asarray(0), x, 0.3)
     dispatch._is_ready.cache_clear()
     monkeypatch.setitem(sys.modules, "relaydp.problem.kernels.gradient", None)  # as if importing Numba had failed
     monkeypatch.delattr("relaydp.problem.kernels.gradient", raising=False)
     try:
-        assert not dispatch.serves(problem.silos)
-        silos = problem.silos_for(10, clipped=True)
-        assert silos is problem.working_silos
-        assert not calls_out(lambda x: silos.gradient(jnp.asarray(0), x, 0.3), x)
-        assert_same(silos.gradient(jnp.asarray(0), x, 0.3), before)
+        assert not dispatch.serves(problem.agent_records)
+        agent_records = problem.records_for(10, clipped=True)
+        assert agent_records is problem.working_records
+        assert not calls_out(lambda x: agent_records.gradient(jnp.asarray(0), x, 0.3), x)
+        assert_same(agent_records.gradient(jnp.asarray(0), x, 0.3), before)
     finally:
         dispatch._is_ready.cache_clear()
 
@@ -443,9 +443,13 @@ def test_without_numba_xla_does_the_same(monkeypatch):
 def test_several_outputs_and_other_dtypes_are_left_to_xla():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((12, 3)), np.arange(12) % 3
-    assert not dispatch.serves(rd.softmax(rd.Records(X, y), 2).silos)
-    assert not dispatch.serves(rd.custom(lambda x, a, b: (a @ x - b) ** 2, rd.Records(X, y.astype(float)), 2).silos)
-    halves = replace(draw_problem("logistic", "bytes", False, SIZES, FEATURES).silos, X=jnp.zeros((51, 3), jnp.int16))
+    assert not dispatch.serves(rd.softmax(rd.Records(X, y), 2).agent_records)
+    assert not dispatch.serves(
+        rd.custom(lambda x, a, b: (a @ x - b) ** 2, rd.Records(X, y.astype(float)), 2).agent_records
+    )
+    halves = replace(
+        draw_problem("logistic", "bytes", False, SIZES, FEATURES).agent_records, X=jnp.zeros((51, 3), jnp.int16)
+    )
     assert not dispatch.serves(halves)
 
 
@@ -453,7 +457,7 @@ def test_a_run_is_the_same_run_without_the_fused_pass(monkeypatch):
     problem = draw_problem("logistic", "bytes", False, [40, 30, 30], FEATURES)
     budget = rd.Budget(epsilon=2.0, delta=1e-4)
     with_it = rd.solve(problem, rd.ring(3), budget=budget, seed=4, activations=9)
-    monkeypatch.setattr(dispatch, "serves", lambda silos: False)
+    monkeypatch.setattr(dispatch, "serves", lambda agent_records: False)
     without = rd.solve(problem, rd.ring(3), budget=budget, seed=4, activations=9)  # on dense records: another program
     assert_same(with_it.x, without.x, 1e-12)
 
@@ -466,13 +470,13 @@ def test_a_problem_can_do_without_kernels(monkeypatch):
     bare, xs = replace(problem, kernels=False), np.asarray(many_points(problem, 16))
     values, shares = problem.objectives(xs), problem.accuracies(xs)
     ways = [dict(), dict(rounds=True), dict(batched=True, shared=16)]
-    assert problem.silos_for(9, True).by_passes and problem.silos_for(9, True, **ways[2]).by_passes
+    assert problem.records_for(9, True).by_passes and problem.records_for(9, True, **ways[2]).by_passes
 
     def refuse(*_: Any) -> bool:
         raise AssertionError("asked for a kernel")
 
     monkeypatch.setattr(dispatch, "_is_ready", refuse)
-    assert not any(bare.silos_for(9, True, **way).by_passes for way in ways)
+    assert not any(bare.records_for(9, True, **way).by_passes for way in ways)
     assert_same(bare.objectives(xs), values)
     assert_same(bare.accuracies(xs), shares)
     assert not bare.alone(1).kernels
@@ -483,9 +487,9 @@ def test_a_problem_can_do_without_kernels(monkeypatch):
 
 def test_one_run_reads_compact_records_and_makes_no_copy():
     problem = draw_problem("logistic", "bytes", False, SIZES, FEATURES)
-    assert problem.silos_for(10, clipped=True).X is problem.silos.X
-    assert "working_silos" not in problem.__dict__
-    assert problem.silos_for(10, clipped=True, batched=True) is problem.working_silos
+    assert problem.records_for(10, clipped=True).X is problem.agent_records.X
+    assert "working_records" not in problem.__dict__
+    assert problem.records_for(10, clipped=True, batched=True) is problem.working_records
 
 
 # ---------------------------------------------------------------- Gram form
@@ -497,33 +501,35 @@ def gram_problem(intercept: bool) -> rd.Problem:
 
 def test_least_squares_by_gram_form_is_least_squares(intercept):
     problem = gram_problem(intercept)
-    silos, x = problem.silos_for(100, clipped=False), draw_x(problem)
-    assert silos.gram is not None
+    agent_records, x = problem.records_for(100, clipped=False), draw_x(problem)
+    assert agent_records.gram is not None
     for agent in range(3):
-        assert_same(silos.gradient(jnp.asarray(agent), x, None), by_hand(problem, agent, x, None))
+        assert_same(agent_records.gradient(jnp.asarray(agent), x, None), by_hand(problem, agent, x, None))
     xs = jnp.stack([x, -x, 2.0 * x])
-    every = jax.jit(Silos.gradients)
-    assert_same(every(silos, xs, None), every(problem.silos, xs, None))
+    every = jax.jit(AgentRecords.gradients)
+    assert_same(every(agent_records, xs, None), every(problem.agent_records, xs, None))
 
 
 def test_a_clip_always_reads_the_records():
     problem = gram_problem(True)
     x = draw_x(problem)
-    assert problem.silos_for(10**6, clipped=True).gram is None
-    silos = problem.silos_for(100, clipped=False)
-    assert_same(silos.gradient(jnp.asarray(0), x, 0.01), by_hand(problem, 0, x, 0.01))
-    assert_same(jax.jit(Silos.gradients)(silos, jnp.stack([x] * 3), 0.01)[0], by_hand(problem, 0, x, 0.01))
+    assert problem.records_for(10**6, clipped=True).gram is None
+    agent_records = problem.records_for(100, clipped=False)
+    assert_same(agent_records.gradient(jnp.asarray(0), x, 0.01), by_hand(problem, 0, x, 0.01))
+    assert_same(
+        jax.jit(AgentRecords.gradients)(agent_records, jnp.stack([x] * 3), 0.01)[0], by_hand(problem, 0, x, 0.01)
+    )
 
 
 def test_gram_form_only_where_it_saves():
     def uses(sizes: list[int], activations: int) -> bool:
         problem = draw_problem("least-squares", "double", False, sizes, 30)
-        return problem.silos_for(activations, clipped=False).gram is not None
+        return problem.records_for(activations, clipped=False).gram is not None
 
     assert uses([100, 100], 50)
     assert not uses([100, 100], 2)  # too few activations to pay for making it
     assert not uses([20, 20], 50)  # H_i is larger than the records
-    assert draw_problem("logistic", "double", False, [99, 99], 3).silos_for(99, clipped=False).gram is None
+    assert draw_problem("logistic", "double", False, [99, 99], 3).records_for(99, clipped=False).gram is None
 
 
 def test_gram_runs_are_the_runs_on_records(monkeypatch):

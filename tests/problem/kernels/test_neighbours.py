@@ -14,7 +14,7 @@ import relaydp as rd
 from relaydp.privacy import mechanism
 from relaydp.privacy.mechanism import clip_factor
 from relaydp.privacy.sensitivity import sensitivity
-from relaydp.problem.agent_records import Silos
+from relaydp.problem.agent_records import AgentRecords
 from relaydp.problem.bounds import SMALLEST, as_ranges, storage
 from relaydp.problem.kernels import dispatch, int8_products
 
@@ -26,37 +26,37 @@ NOBODY = jnp.asarray(0, jnp.int32)
 
 
 @jax.jit
-def by_kernel(silos: Silos, xs: jax.Array) -> jax.Array:
-    return jax.lax.map(lambda x: dispatch.gradient(silos, NOBODY, x, jnp.asarray(CLIP)), xs)
+def by_kernel(agent_records: AgentRecords, xs: jax.Array) -> jax.Array:
+    return jax.lax.map(lambda x: dispatch.gradient(agent_records, NOBODY, x, jnp.asarray(CLIP)), xs)
 
 
 @jax.jit
-def by_panels(silos: Silos, xs: jax.Array) -> jax.Array:
-    return dispatch.gradient(silos, NOBODY, xs, jnp.asarray(CLIP))
+def by_panels(agent_records: AgentRecords, xs: jax.Array) -> jax.Array:
+    return dispatch.gradient(agent_records, NOBODY, xs, jnp.asarray(CLIP))
 
 
 @jax.jit
-def by_products(silos: Silos, xs: jax.Array) -> jax.Array:
-    return jax.vmap(lambda x: silos.plain_gradient(NOBODY, x, jnp.asarray(CLIP)))(xs)
+def by_products(agent_records: AgentRecords, xs: jax.Array) -> jax.Array:
+    return jax.vmap(lambda x: agent_records.plain_gradient(NOBODY, x, jnp.asarray(CLIP)))(xs)
 
 
 @jax.jit
-def by_products_of_dense(silos: Silos, xs: jax.Array) -> jax.Array:
-    return by_products(silos.dense(), xs)
+def by_products_of_dense(agent_records: AgentRecords, xs: jax.Array) -> jax.Array:
+    return by_products(agent_records.dense(), xs)
 
 
 @jax.jit
-def by_sums_along_rows(silos: Silos, xs: jax.Array) -> jax.Array:
-    turned = silos.with_turned()
+def by_sums_along_rows(agent_records: AgentRecords, xs: jax.Array) -> jax.Array:
+    turned = agent_records.with_turned()
     return jax.lax.map(lambda x: turned._reduced_gradient(NOBODY, x, jnp.asarray(CLIP)), xs)
 
 
 @jax.jit
-def by_digits(silos: Silos, xs: jax.Array) -> jax.Array:
-    return silos.with_bytes()._digit_gradients(NOBODY, xs, jnp.asarray(CLIP))
+def by_digits(agent_records: AgentRecords, xs: jax.Array) -> jax.Array:
+    return agent_records.with_bytes()._digit_gradients(NOBODY, xs, jnp.asarray(CLIP))
 
 
-PATHS: dict[str, Callable[[Silos, jax.Array], jax.Array]] = {
+PATHS: dict[str, Callable[[AgentRecords, jax.Array], jax.Array]] = {
     "kernel": by_kernel,
     "panels": by_panels,
     "products": by_products,
@@ -125,12 +125,12 @@ def test_the_worst_record_moves_a_gradient_by_at_most_its_sensitivity(loss, stor
     X, y = draw(loss, stored)
     problem = make(loss, stored, X, y, intercept)
     xs, most = points(problem), sensitivity(CLIP, M, problem.dim)
-    before = np.asarray(PATHS[path](problem.silos, xs))
+    before = np.asarray(PATHS[path](problem.agent_records, xs))
     assert np.isfinite(before).all() and np.linalg.norm(before[0]) > 0.1 * CLIP
     for name, (row, label) in worst(loss, stored).items():
         other, labels = X.copy(), y.copy()
         other[ROW], labels[ROW] = row, label
-        after = np.asarray(PATHS[path](make(loss, stored, other, labels, intercept).silos, xs))
+        after = np.asarray(PATHS[path](make(loss, stored, other, labels, intercept).agent_records, xs))
         moved = np.linalg.norm(after - before, axis=1)
         assert moved.max() <= most, f"{name}: {moved / most}"
 
@@ -147,11 +147,11 @@ def test_a_custom_loss_and_several_classes_keep_to_their_sensitivity_too():
     for build in (custom, softmax):
         problem = build(X, y)
         xs = points(problem)
-        before = np.asarray(by_products(problem.silos, xs))
+        before = np.asarray(by_products(problem.agent_records, xs))
         for row, label in worst("least-squares", "double").values():
             other, labels = X.copy(), y.copy()
             other[ROW], labels[ROW] = row, label
-            after = np.asarray(by_products(build(other, labels).silos, xs))
+            after = np.asarray(by_products(build(other, labels).agent_records, xs))
             assert np.linalg.norm(after - before, axis=1).max() <= sensitivity(CLIP, M, problem.dim)
 
 
@@ -184,7 +184,7 @@ def test_what_a_record_adds_does_not_depend_on_those_beside_it(path):
     beside = X.copy()
     beside[ROW, 3] = 1
     other = make("huber", "bytes", beside, y)
-    moved = np.asarray(PATHS[path](other.silos, xs)) - np.asarray(PATHS[path](problem.silos, xs))
+    moved = np.asarray(PATHS[path](other.agent_records, xs)) - np.asarray(PATHS[path](problem.agent_records, xs))
     assert np.linalg.norm(moved, axis=1).max() <= sensitivity(CLIP, M, problem.dim)
 
 
@@ -192,12 +192,16 @@ def test_what_a_record_adds_does_not_depend_on_those_beside_it(path):
 
 
 def program(problem: rd.Problem, **options: Any) -> tuple[Any, ...]:
-    """All that decides how long a gradient takes: the silos' structure, types and shapes, and what is compiled."""
-    silos = problem.silos_for(50, clipped=True, **options)
-    leaves, tree = jax.tree.flatten(silos)
+    """All that decides how long a gradient takes: the records' structure, types and shapes, and what is compiled."""
+    agent_records = problem.records_for(50, clipped=True, **options)
+    leaves, tree = jax.tree.flatten(agent_records)
     x = jax.ShapeDtypeStruct((problem.dim,), jnp.float64)
     clip = jax.ShapeDtypeStruct((), jnp.float64)
-    text = jax.jit(lambda silos, x, clip: silos.gradient(NOBODY, x, clip)).lower(silos, x, clip).as_text()
+    text = (
+        jax.jit(lambda agent_records, x, clip: agent_records.gradient(NOBODY, x, clip))
+        .lower(agent_records, x, clip)
+        .as_text()
+    )
     return tree, [(leaf.shape, leaf.dtype) for leaf in leaves], text
 
 
@@ -291,17 +295,17 @@ def test_the_declared_type_and_the_ranges_say_what_is_stored(dtype, ranges, stor
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2 if dtype == "bool" else 128, (30, 2)).astype(dtype)
     problem = rd.least_squares(rd.Records(X, rng.random(30)), 2, ranges=ranges)
-    assert problem.silos.X.dtype == stored
+    assert problem.agent_records.X.dtype == stored
     low, high = (0, 1) if ranges is None else ranges
     expected = X.astype(float) if ranges is None else (np.clip(X.astype(float), low, high) - low) / (high - low)
-    np.testing.assert_allclose(problem.silos.dense().X, expected, rtol=1e-15)
+    np.testing.assert_allclose(problem.agent_records.dense().X, expected, rtol=1e-15)
 
 
 def test_features_that_cannot_be_squared_are_zero():
     X = np.array([[1e-170, 1.0], [0.1 * SMALLEST, 0.0], [2 * SMALLEST, 0.0]])
-    silos = rd.least_squares(rd.Records(X, np.ones(3)), 1, record_norm=1.0).silos
-    np.testing.assert_array_equal(silos.X, [[0.0, 1.0], [0.0, 0.0], [2 * SMALLEST, 0.0]])
-    np.testing.assert_allclose(silos.norm, [1.0, 0.0, 2 * SMALLEST], rtol=1e-15)
+    agent_records = rd.least_squares(rd.Records(X, np.ones(3)), 1, record_norm=1.0).agent_records
+    np.testing.assert_array_equal(agent_records.X, [[0.0, 1.0], [0.0, 0.0], [2 * SMALLEST, 0.0]])
+    np.testing.assert_allclose(agent_records.norm, [1.0, 0.0, 2 * SMALLEST], rtol=1e-15)
 
 
 def test_digits_keep_a_unit_that_no_value_decides():

@@ -36,7 +36,7 @@ ROUNDING = 1e-12  # what a sensitivity may be above the one that is computed her
 def network_algorithms() -> dict[str, Algorithm]:
     """The algorithms that can run between parties: noise on gradients, and one message along an edge a step.
 
-    Told by what they declare, which costs nothing; `desk.on_network` tries one for real, and a test holds the two
+    Told by what they declare, which costs nothing; `inputs.on_network` tries one for real, and a test holds the two
     together.
     """
 

@@ -34,7 +34,7 @@ Weight = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, lt=MOST_COUNTED)]
 
 
-class Table(BaseModel):
+class TomlTable(BaseModel):
     """A table of the file. Strict: "1" is not 1, and a key nobody knows is a mistake, not a comment."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -80,7 +80,7 @@ def as_ranges(value: object) -> tuple[Any, ...]:
     return made[0] if single else made
 
 
-class Task(Table):
+class Task(TomlTable):
     """What is minimised, said without any record: the [problem] table. Numbers in it are public."""
 
     loss: Annotated[str, AfterValidator(lambda name: choose("loss", name, LOSSES))]

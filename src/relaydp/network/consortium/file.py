@@ -39,8 +39,8 @@ from relaydp.network.consortium.agreement import (
     Count,
     Party,
     Positive,
-    Table,
     Task,
+    TomlTable,
     facts_of,
 )
 from relaydp.network.consortium.identity import as_pem, fingerprint, name_in, pinned
@@ -135,7 +135,7 @@ def as_steps(value: object) -> dict[str, float | list[float]]:
 Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class PartyTable(Table):
+class PartyTable(TomlTable):
     name: Annotated[str, AfterValidator(as_name)]
     address: Annotated[str, AfterValidator(as_address)]
     records: Count
@@ -143,12 +143,12 @@ class PartyTable(Table):
     certificate: str
 
 
-class PrivacyTable(Table):
+class PrivacyTable(TomlTable):
     epsilon: Positive
     delta: Annotated[float, Field(ge=LEAST_DELTA, lt=1, allow_inf_nan=False)]
 
 
-class RunTable(Table):
+class RunTable(TomlTable):
     algorithm: str
     walk: str | None = None
     walk_seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -156,18 +156,18 @@ class RunTable(Table):
     patience: Count
 
 
-class NetworkTable(Table):
+class NetworkTable(TomlTable):
     edges: Annotated[tuple[tuple[str, str], ...], BeforeValidator(as_edges)]
 
 
-class PlanTable(Table):
+class PlanTable(TomlTable):
     activations: Count
     sensitivity: list[Scale]
     scales: list[list[Scale]]
     steps: Annotated[dict[str, Any], BeforeValidator(as_steps)]
 
 
-class File(Table):
+class File(TomlTable):
     version: Annotated[int, AfterValidator(as_version)]
     name: Annotated[str, AfterValidator(as_name)]
     problem: Task
@@ -178,7 +178,7 @@ class File(Table):
     plan: PlanTable | None = None
 
 
-TABLES: dict[str, type[Table]] = {
+TABLES: dict[str, type[TomlTable]] = {
     "problem": Task,
     "privacy": PrivacyTable,
     "run": RunTable,

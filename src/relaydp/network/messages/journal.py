@@ -89,7 +89,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Row:
+class JournalRow:
     """One line of the ledger."""
 
     number: int
@@ -276,10 +276,10 @@ class Journal:
         )
         return {sender for (sender,) in rows}
 
-    def ledger(self) -> list[Row]:
+    def ledger(self) -> list[JournalRow]:
         columns = "number, epoch, seq, reason, sensitivity, scale, rho"
         rows = self._db.execute(f"SELECT {columns} FROM ledger ORDER BY number")
-        return [Row(*row) for row in rows]
+        return [JournalRow(*row) for row in rows]
 
     @property
     def spent(self) -> float:

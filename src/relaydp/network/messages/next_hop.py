@@ -17,7 +17,7 @@ from relaydp.network.records.public_plan import Pace, Way
 from relaydp.oracle.randomness import WALK, key_for
 
 
-class Course:
+class NextHop:
     """The walk of one consortium; `pace` says who acts and when it ends."""
 
     def __init__(self, graph: Graph, walk: str, seed: int, start: int, activations: int, patience: int) -> None:

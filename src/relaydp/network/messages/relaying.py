@@ -24,7 +24,7 @@ class Relaying:
     """What an agent does with batons. All that has to last is in the journal; this object may be lost at any time."""
 
     def __init__(self, agent: Agent) -> None:
-        self.agent, self.pace, self.way = agent, agent.brief.pace, agent.brief.way
+        self.agent, self.pace, self.way = agent, agent.public_plan.pace, agent.public_plan.way
         self._asking: tuple[bytes, float, asyncio.Task[int]] | None = None  # for which baton, since when
 
     @property
@@ -94,7 +94,7 @@ class Relaying:
     async def start(self) -> None:
         """The first holder makes the baton, once in a consortium's life."""
         agent = self.agent
-        if agent.party != agent.brief.start or agent.journal.get("started"):
+        if agent.party != agent.public_plan.start or agent.journal.get("started"):
             return
         first = agent.message(BATON, 0, await agent.ask("first_baton"), made=(0,) * agent.parties)
         agent.journal.commit(take=[(agent.name, first)], facts={"started": 1})

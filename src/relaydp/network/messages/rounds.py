@@ -35,7 +35,7 @@ class Rounds:
             if not self.number <= message.seq <= self.number + 1:
                 raise Refusal("seq", f"round {message.seq} arrived in round {self.number}; nobody beside can be there.")
             return
-        planned = agent.brief.pace.activations
+        planned = agent.public_plan.pace.activations
         if message.seq == agent.party or any(count != planned for count in message.made):
             raise Refusal("counts", "a part of the ending that only this party makes, or one with rounds left to make.")
         ahead = 1 if message.seq in agent.neighbours else agent.parties - 1
@@ -63,7 +63,7 @@ class Rounds:
     def _heard(self) -> dict[int, bytes] | None:
         """All neighbours' messages of this round, or None while one is missing."""
         agent = self.agent
-        if self.number >= agent.brief.pace.activations:
+        if self.number >= agent.public_plan.pace.activations:
             return None
         got = agent.journal.received(ROUND, self.number)
         bodies = {agent.names.index(who): message.body for (_, who), message in got.items()}
@@ -80,7 +80,7 @@ class Rounds:
         journal.checkpoint(ASKED)
         number = before + 1
         facts: dict[str, Any] = {"round": number, "rows": rows}
-        if number < agent.brief.pace.activations:
+        if number < agent.public_plan.pace.activations:
             charge = agent.charge_for(seq=number, activation=number)
             facts["released"], body = await agent.ask("speak", rows, number)
             agent.stop_if_grown(body, charge, done)
@@ -88,7 +88,7 @@ class Rounds:
             message = agent.message(ROUND, number, body)
             charges, take = (charge,), []
         else:
-            counts = (agent.brief.pace.activations,) * agent.parties
+            counts = (agent.public_plan.pace.activations,) * agent.parties
             message = agent.message(ENDING, agent.party, await agent.ask("share", rows), made=counts)
             charges, take, facts["released"] = (), [(agent.name, message)], b""
         journal.commit(

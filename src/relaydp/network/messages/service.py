@@ -70,22 +70,22 @@ class _Methods(grpc.GenericRpcHandler):
 
 
 class Service:
-    """The agent's open door."""
+    """The agent's open oracle."""
 
     def __init__(self, agent: Agent, listen: str) -> None:
         self.agent, self.listen = agent, listen
         self._calls = [0] * agent.parties
         self._taking_in = asyncio.Lock()
-        self._door: Any = None  # gRPC's server, while it runs
+        self._oracle: Any = None  # gRPC's server, while it runs
 
     async def open(self) -> None:
         """Listen; `listen` then names the port that was really taken."""
-        self._door = self._server()
-        await self._door.start()
+        self._oracle = self._server()
+        await self._oracle.start()
 
     async def close(self) -> None:
-        if self._door is not None:
-            await self._door.stop(GRACE_SECONDS)
+        if self._oracle is not None:
+            await self._oracle.stop(GRACE_SECONDS)
 
     def _server(self) -> grpc.aio.Server:
         # every connection is an open file, and the journal must be able to open its own
@@ -99,7 +99,7 @@ class Service:
         server.add_generic_rpc_handlers((_Methods(self._answer),))
         try:
             port = server.add_secure_port(
-                self.listen, tls.server_credentials(self.agent.identity, self.agent.brief.certificates)
+                self.listen, tls.server_credentials(self.agent.identity, self.agent.public_plan.certificates)
             )
         except RuntimeError as error:
             raise RelayError(f"cannot listen on {self.listen}: {error}. Choose another --listen HOST:PORT.") from None
@@ -111,13 +111,13 @@ class Service:
         every party can make."""
         while True:
             try:
-                await self._door.wait_for_termination(REOPEN_SECONDS)
+                await self._oracle.wait_for_termination(REOPEN_SECONDS)
             except Exception as error:
                 self.agent.log.refused(
                     "bad-call", "unknown", detail=f"gRPC's server ended ({type(error).__name__}); reopened."
                 )
                 self.agent.metrics.refuse("bad-call")
-                await self._door.stop(None)
+                await self._oracle.stop(None)
                 await self.open()
 
     async def _answer(self, method: str, context: grpc.aio.ServicerContext) -> bytes:
@@ -167,9 +167,9 @@ class Service:
             fingerprint = tls.party_of(context.auth_context())
         except PrivacyError as error:  # no certificate, or an older TLS: the handshake should not have let it in
             raise Refusal("stranger", str(error)) from None
-        if fingerprint not in self.agent.brief.fingerprints:
+        if fingerprint not in self.agent.public_plan.fingerprints:
             raise Refusal("stranger", f"{fingerprint} is no party's certificate.")
-        return self.agent.brief.fingerprints.index(fingerprint)
+        return self.agent.public_plan.fingerprints.index(fingerprint)
 
     def _check_neighbour(self, sender: int) -> None:
         if sender in self.agent.lost:
@@ -194,7 +194,7 @@ class Service:
         except Exception as error:  # protobuf's own classes differ between its implementations
             raise Refusal("garbage", "these bytes are no greeting; needed a relaydp.v1.Greeting.") from error
         self.agent.rules.check_greeting(greeting.consortium)
-        standing = pb.Standing(consortium=self.agent.brief.identity, epoch=self.agent.journal.epoch)
+        standing = pb.Standing(consortium=self.agent.public_plan.identity, epoch=self.agent.journal.epoch)
         standing.ready, standing.why = self._readiness(greeting.epoch)
         accepted = self.agent.journal.last("inbox", self.agent.names[sender])
         if accepted is not None:

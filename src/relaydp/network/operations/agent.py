@@ -1,7 +1,7 @@
 """The agent: one party's process on the network, from its start to the model on everybody's disk.
 
     service              what others ask of it            relaying, rounds     what it does with their messages
-    post                 what it sends, until it is had    workroom             the way to the records
+    outbox               resends until acknowledged        pipe                 the way to the records
 
 Everything that must last is in the journal; a killed agent that is started again goes on from there.
 """
@@ -23,11 +23,11 @@ from relaydp.network.messages.relaying import Relaying
 from relaydp.network.messages.rounds import Rounds
 from relaydp.network.messages.service import Service
 from relaydp.network.messages.wire import BATON, ENDING, MOST_SEQ, Message, Rules
-from relaydp.network.records.public_plan import Brief, Ending
+from relaydp.network.records.public_plan import JournalSummary, PublicPlan
 
 if TYPE_CHECKING:
     from relaydp.network.operations.metrics import Log, Metrics
-    from relaydp.network.records.pipe import Inside, Workroom
+    from relaydp.network.records.pipe import InProcess, RecordsPipe
 
 GREETING_SECONDS = 3.0  # between two rounds of greetings, for the status only
 DIVERGED = (
@@ -41,9 +41,9 @@ class Agent:
 
     def __init__(
         self,
-        brief: Brief,
+        public_plan: PublicPlan,
         identity: tls.Identity,
-        vault: Workroom | Inside,
+        records: RecordsPipe | InProcess,
         journal: Journal,
         log: Log,
         metrics: Metrics,
@@ -51,21 +51,21 @@ class Agent:
         listen: str | None,
         linger: float,
     ) -> None:
-        self.brief, self.identity, self.vault = brief, identity, vault
+        self.public_plan, self.identity, self.records = public_plan, identity, records
         self.journal, self.log, self.metrics = journal, log, metrics
-        self.names, self.party, self.neighbours = brief.names, brief.party, brief.neighbours
-        self.name, self.parties = brief.names[brief.party], len(brief.names)
+        self.names, self.party, self.neighbours = public_plan.names, public_plan.party, public_plan.neighbours
+        self.name, self.parties = public_plan.names[public_plan.party], len(public_plan.names)
         self.linger = linger
         self.rules = Rules(
-            brief.identity,
+            public_plan.identity,
             self.parties,
-            brief.pace.activations,
-            brief.relay,
-            brief.vectors,
-            brief.dim,
-            brief.largest,
+            public_plan.pace.activations,
+            public_plan.relay,
+            public_plan.vectors,
+            public_plan.dim,
+            public_plan.largest,
         )
-        self.role = Relaying(self) if brief.relay else Rounds(self)
+        self.role = Relaying(self) if public_plan.relay else Rounds(self)
         self.arrived = asyncio.Event()
         self._outgoing: dict[int, asyncio.Event] = {}
         self.peers: dict[int, Peer] = {}
@@ -75,7 +75,7 @@ class Agent:
         self._began = time.monotonic()
         self._fatal: asyncio.Future[None] | None = None
         self.serving = False  # for gRPC's health service
-        self.service = Service(self, listen or brief.addresses[brief.party])
+        self.service = Service(self, listen or public_plan.addresses[public_plan.party])
 
     # -- small things that roles need
 
@@ -94,14 +94,14 @@ class Agent:
         idle: int = 0,
         previous: bytes = b"",
     ) -> Message:
-        return Message(self.brief.identity, self.journal.epoch, kind, seq, made, idle, previous, body)
+        return Message(self.public_plan.identity, self.journal.epoch, kind, seq, made, idle, previous, body)
 
     def charge_for(self, seq: int, activation: int) -> Charge:
-        return Charge(seq, self.brief.sensitivity, self.brief.scales[activation])
+        return Charge(seq, self.public_plan.sensitivity, self.public_plan.scales[activation])
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         """The other half's answer; meanwhile this one goes on serving."""
-        return await self.vault.ask(method, *arguments)
+        return await self.records.ask(method, *arguments)
 
     def stop_if_grown(self, body: bytes, charge: Charge, done: tuple[int, int] | None) -> None:
         """Stop before sending what every neighbour would refuse. It is charged: that we stop tells of the release."""
@@ -131,7 +131,7 @@ class Agent:
         spent = self.journal.spent
         self.metrics.rho_spent.set(spent)
         self.metrics.rho_limit.set(self.journal.limit_rho)
-        self.metrics.epsilon_spent.set(self.brief.epsilon_at(spent))
+        self.metrics.epsilon_spent.set(self.public_plan.epsilon_at(spent))
 
     # -- the ending
 
@@ -158,7 +158,7 @@ class Agent:
 
     async def _conclude(self) -> None:
         parts, journal = self.endings(), self.journal
-        ending = Ending(
+        ending = JournalSummary(
             folder=journal.folder,
             made=parts[0].made,
             releases=tuple((row.seq, row.sensitivity, row.scale) for row in journal.ledger()),
@@ -187,8 +187,8 @@ class Agent:
             tasks.append(asyncio.create_task(self.service.keep_serving()))
             self._show_spending()
             for j in self.neighbours:
-                credentials = tls.channel_credentials(self.identity, self.brief.certificates[j])
-                self.peers[j] = Peer(self.names[j], self.brief.addresses[j], credentials, self.rules.most_bytes)
+                credentials = tls.channel_credentials(self.identity, self.public_plan.certificates[j])
+                self.peers[j] = Peer(self.names[j], self.public_plan.addresses[j], credentials, self.rules.most_bytes)
                 self._outgoing[j] = asyncio.Event()
                 sending = deliver(self.peers[j], self.journal, self._outgoing[j], self.log, self.metrics)
                 tasks.append(asyncio.create_task(sending))
@@ -274,7 +274,7 @@ class Agent:
 
     async def greet(self, j: int) -> pb.Standing:
         """Ask a neighbour how it stands, and compare its memory with our journal."""
-        standing = await self.peers[j].greet(self.brief.identity, self.journal.epoch)
+        standing = await self.peers[j].greet(self.public_plan.identity, self.journal.epoch)
         name = self.names[j]
         for box, has, seq, digest in (
             ("outbox", standing.has_accepted, standing.accepted_seq, standing.accepted_hash),
@@ -297,20 +297,20 @@ class Agent:
         spent = journal.spent
         return {
             "party": self.name,
-            "consortium": self.brief.name,
-            "identity": self.brief.identity.hex(),
+            "consortium": self.public_plan.name,
+            "identity": self.public_plan.identity.hex(),
             "state": "holding the baton" if self.state == "running" and journal.waiting(BATON) else self.state,
-            "algorithm": self.brief.algorithm,
+            "algorithm": self.public_plan.algorithm,
             "epoch": journal.epoch,
             "hops_seen": journal.get("commits"),
             "last_baton": None
             if self._last is None
             else {"seq": seq, "from": sender, "to": to, "seconds_ago": round(now - when, 1)},
-            "activations": [journal.activations, self.brief.pace.activations],
+            "activations": [journal.activations, self.public_plan.pace.activations],
             "rho": [spent, journal.limit_rho],
-            "epsilon": [self.brief.epsilon_at(spent), self.brief.epsilon_at(journal.limit_rho)],
-            "delta": self.brief.delta,
-            "private": self.brief.private,
+            "epsilon": [self.public_plan.epsilon_at(spent), self.public_plan.epsilon_at(journal.limit_rho)],
+            "delta": self.public_plan.delta,
+            "private": self.public_plan.private,
             "peers": [
                 {
                     "name": peer.name,

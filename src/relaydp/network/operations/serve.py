@@ -19,7 +19,7 @@ from relaydp.network.consortium import identity as tls
 from relaydp.network.messages import handshakes
 from relaydp.network.messages.journal import Journal, JournalError, chained
 from relaydp.network.operations.paths import RESULT, RUNNING, journal_folder
-from relaydp.network.records.pipe import Inside, Workroom
+from relaydp.network.records.pipe import InProcess, RecordsPipe
 from relaydp.network.records.public_plan import Settings
 
 
@@ -28,24 +28,24 @@ def open_agent(settings: Settings, log: Any, metrics: Any, checkpoint: Callable[
     from relaydp.network.operations.agent import Agent
 
     identity = tls.read_identity(settings.home)
-    vault = (Workroom if settings.isolated else Inside)(settings)
-    brief = vault.brief
+    records = (RecordsPipe if settings.isolated else InProcess)(settings)
+    public_plan = records.public_plan
     options: dict[str, Any] = {} if checkpoint is None else {"checkpoint": checkpoint}
-    folder = journal_folder(settings.home, brief.identity)
+    folder = journal_folder(settings.home, public_plan.identity)
     try:
         journal = Journal(
             folder,
-            brief.identity,
+            public_plan.identity,
             identity.name,
-            brief.limit_rho,
-            tolerance=brief.tolerance,
+            public_plan.limit_rho,
+            tolerance=public_plan.tolerance,
             mark=settings.mark,
             **options,
         )
     except BaseException:
-        vault.close()
+        records.close()
         raise
-    return Agent(brief, identity, vault, journal, log, metrics, listen=settings.listen, linger=settings.linger)
+    return Agent(public_plan, identity, records, journal, log, metrics, listen=settings.listen, linger=settings.linger)
 
 
 def inspect(folder: Path) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def serve(settings: Settings, checkpoint: Callable[[str], None] | None = None) -
             asyncio.run(_serve(agent, settings))
         finally:
             agent.journal.close()
-            agent.vault.close()
+            agent.records.close()
             stop_listening()  # why it ended, if for an error, is written after this
     return agent.model_sha256
 

@@ -24,7 +24,7 @@ from relaydp.certificate import ADJACENCY, ASSUMED, NOISE, NOT_PROTECTED, THREAT
 from relaydp.network.consortium.agreement import Consortium
 from relaydp.network.messages.wire import pack
 from relaydp.network.operations.paths import RESULT
-from relaydp.network.records.public_plan import Ending
+from relaydp.network.records.public_plan import JournalSummary
 from relaydp.party.noise import Sampler, Seeded
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import Ledger
@@ -39,7 +39,7 @@ def model_hash(x: np.ndarray) -> str:
     return hashlib.sha256(pack(x)).hexdigest()
 
 
-def ledger_of(ending: Ending, limit_rho: float) -> Ledger:
+def ledger_of(ending: JournalSummary, limit_rho: float) -> Ledger:
     """This party's releases as a ledger of one agent."""
     ledger = Ledger(1, limit_rho)
     if ending.releases:
@@ -49,7 +49,7 @@ def ledger_of(ending: Ending, limit_rho: float) -> Ledger:
 
 
 def write_result(
-    consortium: Consortium, plan: Plan, party: int, draw: Sampler | Seeded, x: np.ndarray, ending: Ending
+    consortium: Consortium, plan: Plan, party: int, draw: Sampler | Seeded, x: np.ndarray, ending: JournalSummary
 ) -> str:
     """Write the result folder beside the journal, all of it or nothing, and return the model's hash."""
     digest, name = model_hash(x), consortium.parties[party].name
@@ -98,7 +98,7 @@ def _certificate(
     plan: Plan,
     party: int,
     draw: Sampler | Seeded,
-    ending: Ending,
+    ending: JournalSummary,
     ledger: Ledger,
     summary: dict[str, Any],
 ) -> dict[str, Any]:

@@ -7,14 +7,14 @@ import multiprocessing
 from typing import Any
 
 from relaydp.errors import RelayError
-from relaydp.network.records.public_plan import Brief, Settings
+from relaydp.network.records.public_plan import PublicPlan, Settings
 
 STOP_SECONDS = 5.0
 TRIES = 2  # a question whose process died is asked once more: nothing that was not answered has left
 
 
-class Workroom:
-    """Ask the vault, in another process; one question at a time."""
+class RecordsPipe:
+    """Ask the process with the records; one question at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._turn = settings, asyncio.Lock()
@@ -22,9 +22,9 @@ class Workroom:
         self._context = multiprocessing.get_context("spawn")
         self._process: Any = None
         self._pipe: Any = None
-        self.brief: Brief = self._start()
+        self.public_plan: PublicPlan = self._start()
 
-    def _start(self) -> Brief:
+    def _start(self) -> PublicPlan:
         self._pipe, theirs = self._context.Pipe()
         self._process = self._context.Process(target=_launch, args=(self._settings, theirs), daemon=True)
         self._process.start()
@@ -45,7 +45,7 @@ class Workroom:
         return answer
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        """The vault's answer; its errors are raised here."""
+        """The other process's answer; its errors are raised here."""
         # whoever stops waiting must not leave an answer in the pipe that the next question would take for its own
         return await asyncio.shield(self._ask(method, arguments))
 
@@ -91,18 +91,18 @@ def _launch(settings: Settings, pipe: Any) -> None:
     work(settings, pipe)
 
 
-class Inside:
+class InProcess:
     """The same in this process, for tests that start agents by the hundred."""
 
     def __init__(self, settings: Settings) -> None:
-        from relaydp.network.records.process import Vault
+        from relaydp.network.records.process import RecordsProcess
 
-        self._vault, self._turn = Vault(settings), asyncio.Lock()
-        self.brief = self._vault.brief
+        self._process, self._turn = RecordsProcess(settings), asyncio.Lock()
+        self.public_plan = self._process.public_plan
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         async with self._turn:
-            return await asyncio.to_thread(getattr(self._vault, method), *arguments)
+            return await asyncio.to_thread(getattr(self._process, method), *arguments)
 
     def close(self) -> None:
         pass

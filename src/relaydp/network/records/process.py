@@ -1,7 +1,7 @@
 """The half of an agent that has the records: it checks the agreement, computes, adds the noise, and writes the result.
 
-It talks to nobody but the other half, over a pipe (`workroom`), and what it hands out is public or released: the brief,
-noisy gradients and what follows from them.
+It talks to nobody but the other half, over a pipe (`pipe`), and what it hands out is public or released: the public
+plan, noisy gradients and what follows from them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from relaydp.errors import InputError, RelayError
 from relaydp.network.consortium.file import Consortium, local_problem, plan_of, read_consortium, read_own_records
 from relaydp.network.consortium.identity import Identity, read_identity
 from relaydp.network.consortium.limits import check_limit
-from relaydp.network.messages.next_hop import Course
+from relaydp.network.messages.next_hop import NextHop
 from relaydp.network.messages.wire import pack, unpack
 from relaydp.network.records.final_result import write_result
-from relaydp.network.records.public_plan import Brief, Ending, Pace, Settings
+from relaydp.network.records.public_plan import JournalSummary, Pace, PublicPlan, Settings
 from relaydp.party.noise import Sampler, Seeded
-from relaydp.party.party import Seat
+from relaydp.party.party import LocalParty
 from relaydp.privacy.accountant import epsilon_exact
 from relaydp.privacy.ledger import TOLERANCE
 
 
-class Vault:
+class RecordsProcess:
     """Made from a party's settings; every method takes and gives plain values and bytes."""
 
     def __init__(self, settings: Settings) -> None:
@@ -52,10 +52,10 @@ class Vault:
         else:
             seeded, relay = Seeded(settings.seed), plan.algorithm.kind == "relay"
             self.draw = seeded if relay else seeded.row(party, len(consortium.parties))
-        self.seat = Seat(plan, consortium.graph, party, problem, self.draw)
-        self.course = None
+        self.local = LocalParty(plan, consortium.graph, party, problem, self.draw)
+        self.next_hop = None
         if consortium.walk is not None:
-            self.course = Course(
+            self.next_hop = NextHop(
                 consortium.graph,
                 consortium.walk,
                 consortium.walk_seed,
@@ -63,13 +63,13 @@ class Vault:
                 plan.activations,
                 consortium.patience,
             )
-        self.brief = self._brief(rhos)
+        self.public_plan = self._brief(rhos)
 
-    def _brief(self, rhos: list[float]) -> Brief:
+    def _brief(self, rhos: list[float]) -> PublicPlan:
         consortium, plan, party = self.consortium, self.plan, self.party
         l2 = consortium.problem.l2
         sums = [math.fsum(rhos[: k + 1]) for k in range(len(rhos))]
-        return Brief(
+        return PublicPlan(
             name=consortium.name,
             identity=consortium.identity,
             epsilon=consortium.epsilon,
@@ -82,12 +82,12 @@ class Vault:
             neighbours=tuple(consortium.graph.neighbours(party).tolist()),
             algorithm=plan.algorithm.name,
             relay=plan.algorithm.kind == "relay",
-            vectors=self.seat.vectors,
-            dim=self.seat.dim,
+            vectors=self.local.vectors,
+            dim=self.local.dim,
             largest=GROWTH * (math.sqrt(2.0 / l2) if l2 > 0 else 1e3),
             start=consortium.start,
-            pace=Pace(1, plan.activations, 0) if self.course is None else self.course.pace,
-            lap=None if self.course is None else self.course.lap,
+            pace=Pace(1, plan.activations, 0) if self.next_hop is None else self.next_hop.pace,
+            lap=None if self.next_hop is None else self.next_hop.lap,
             scales=tuple(plan.scales[:, party].tolist()),
             sensitivity=float(plan.sensitivity[party]),
             limit_rho=sums[-1],
@@ -98,36 +98,36 @@ class Vault:
 
     def choices(self, hop: int, came_from: int, made: tuple[int, ...], lost: frozenset[int]) -> list[int]:
         """Whom the baton may go to from here, the walk's own choice first."""
-        assert self.course is not None
-        return self.course.choices(hop, self.party, came_from, made, lost)
+        assert self.next_hop is not None
+        return self.next_hop.choices(hop, self.party, came_from, made, lost)
 
     def first_baton(self) -> bytes:
-        return pack(self.seat.first_baton())
+        return pack(self.local.first_baton())
 
     def relay(self, rows: bytes | None, baton: bytes, hop: int, activation: int) -> tuple[bytes, bytes]:
         """One activation: the party's new rows, and the new baton."""
-        vectors = unpack(baton, self.seat.vectors)
-        new_rows, sent = self.seat.relay(rows or self.seat.begin(), vectors, hop, activation)
+        vectors = unpack(baton, self.local.vectors)
+        new_rows, sent = self.local.relay(rows or self.local.begin(), vectors, hop, activation)
         return new_rows, pack(sent)
 
     def speak(self, rows: bytes | None, number: int) -> tuple[bytes, bytes]:
         """A round's first half: the released gradient, and the message to all neighbours."""
-        released, message = self.seat.speak(rows or self.seat.begin(), number, number)
+        released, message = self.local.speak(rows or self.local.begin(), number, number)
         return pack(released), pack(message)
 
     def listen(self, rows: bytes | None, number: int, released: bytes, heard: dict[int, bytes]) -> bytes:
         """A round's second half: the party's new rows."""
-        messages = {j: unpack(body, self.seat.vectors) for j, body in heard.items()}
-        return self.seat.listen(rows or self.seat.begin(), number, number, unpack(released, 1)[0], messages)
+        messages = {j: unpack(body, self.local.vectors) for j, body in heard.items()}
+        return self.local.listen(rows or self.local.begin(), number, number, unpack(released, 1)[0], messages)
 
     def share(self, rows: bytes) -> bytes:
-        return pack(self.seat.share(rows))
+        return pack(self.local.share(rows))
 
-    def finish(self, parts: list[bytes], ending: Ending) -> str:
+    def finish(self, parts: list[bytes], ending: JournalSummary) -> str:
         """Make the model of the ending's parts, write the result folder, and return the model's hash."""
-        relay = self.brief.relay
-        body = unpack(parts[0], self.seat.vectors) if relay else np.concatenate([unpack(part, 1) for part in parts])
-        return write_result(self.consortium, self.plan, self.party, self.draw, self.seat.answer(body), ending)
+        relay = self.public_plan.relay
+        body = unpack(parts[0], self.local.vectors) if relay else np.concatenate([unpack(part, 1) for part in parts])
+        return write_result(self.consortium, self.plan, self.party, self.draw, self.local.answer(body), ending)
 
 
 def _party_in(consortium: Consortium, identity: Identity, settings: Settings) -> int:
@@ -145,8 +145,8 @@ def work(settings: Settings, pipe: Any) -> None:
     """What the process with the records does: answer one question at a time until the other half is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other half, which then ends this one
     try:
-        vault = Vault(settings)
-        pipe.send((True, vault.brief))
+        process = RecordsProcess(settings)
+        pipe.send((True, process.public_plan))
     except Exception as error:
         pipe.send((False, _told(error)))
         return
@@ -158,7 +158,7 @@ def work(settings: Settings, pipe: Any) -> None:
         except EOFError:
             return
         try:
-            answer = (True, getattr(vault, method)(*arguments))
+            answer = (True, getattr(process, method)(*arguments))
         except Exception as error:
             answer = (False, _told(error))
         pipe.send(answer)

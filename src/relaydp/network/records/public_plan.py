@@ -1,7 +1,7 @@
 """What the process that talks to the network is told: public numbers of the agreement, and nothing of the records.
 
 An agent is two processes. One has the sockets, the keys and the journal (`agent`); the other has the records, and does
-all arithmetic (`vault`). The first is given this brief and released vectors; no record is ever in its memory.
+all arithmetic (`process`). The first is given this public plan and released vectors; no record is ever in its memory.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Ending:
+class JournalSummary:
     """What the journal has to say for the result."""
 
     folder: Path  # of the journal
@@ -107,7 +107,7 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class Brief:
+class PublicPlan:
     """All plain values; lists go by party, in the file's order."""
 
     name: str  # of the consortium

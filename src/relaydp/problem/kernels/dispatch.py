@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from relaydp.problem.loss import LinearLoss
 
 if TYPE_CHECKING:
-    from relaydp.problem.agent_records import Silos
+    from relaydp.problem.agent_records import AgentRecords
 
 ONE, AT_MANY, VALUES = "relaydp_gradient", "relaydp_gradients", "relaydp_values"  # what XLA knows them by
 DTYPES = ("uint8", "float32", "float64")
@@ -33,14 +33,14 @@ WORTH = 256  # records an agent that are worth a pass of their own
 CROWD, WIDE = 64, 2048  # points; features, beyond which a crowd of points is rather XLA's: panels share no tile there
 
 
-def serves(silos: Silos, points: int = 1) -> bool:
-    """Whether these silos' gradients can be fused: decided by types alone."""
-    return _can(silos, AT_MANY if points > 1 else ONE)
+def serves(agent_records: AgentRecords, points: int = 1) -> bool:
+    """Whether the gradients of these records can be fused: decided by types alone."""
+    return _can(agent_records, AT_MANY if points > 1 else ONE)
 
 
-def _can(silos: Silos, target: str) -> bool:
-    dtype = str(silos.X.dtype)
-    suits = silos.loss.name in SLOPES and silos.y.dtype == jnp.float64 and dtype in DTYPES
+def _can(agent_records: AgentRecords, target: str) -> bool:
+    dtype = str(agent_records.X.dtype)
+    suits = agent_records.loss.name in SLOPES and agent_records.y.dtype == jnp.float64 and dtype in DTYPES
     return suits and jax.default_backend() == "cpu" and _is_ready(dtype, target)
 
 
@@ -57,15 +57,15 @@ def pays_at_many(points: int, numbers: int, features: int) -> bool:
     return points >= FEW and numbers >= SOME and (points <= CROWD or features <= WIDE)
 
 
-def measures(silos: Silos, points: int, numbers: int) -> bool:
+def measures(agent_records: AgentRecords, points: int, numbers: int) -> bool:
     """Whether losses at so many points are rather passes, one for each agent, than products.
 
     Agents need records enough for a pass, and these must not be wide: there scores are all the work, and XLA's product
     of them is faster.
     """
-    agents, features = silos.size.shape[0], silos.X.shape[1]
+    agents, features = agent_records.size.shape[0], agent_records.X.shape[1]
     suits = features <= WIDE and numbers >= agents * WORTH * features
-    return suits and pays_at_many(points, numbers, features) and _can(silos, VALUES)
+    return suits and pays_at_many(points, numbers, features) and _can(agent_records, VALUES)
 
 
 @cache
@@ -93,45 +93,51 @@ def register(target: str, address: int) -> None:
 
 
 def gradient(
-    silos: Silos, i: Int[Array, ""], x: Float[Array, "*points dim"], clip: Float[Array, ""] | None
+    agent_records: AgentRecords, i: Int[Array, ""], x: Float[Array, "*points dim"], clip: Float[Array, ""] | None
 ) -> Float[Array, "*points dim"]:
-    """`Silos.gradient`, fused, at one point or at one a row, where `serves` says so.
+    """`AgentRecords.gradient`, fused, at one point or at one a row, where `serves` says so.
 
     Asked here too: it makes the kernel ready for these records, and a call to one that is not would end the process.
     """
     target = AT_MANY if x.ndim == 2 else ONE
-    if not _can(silos, target):
-        raise TypeError(f"no fused gradient of {silos.loss.name} for {silos.X.dtype} records on this machine.")
-    return _call(target, SLOPES[silos.loss.name], silos, i, x, clip, x.shape)
+    if not _can(agent_records, target):
+        raise TypeError(
+            f"no fused gradient of {agent_records.loss.name} for {agent_records.X.dtype} records on this machine."
+        )
+    return _call(target, SLOPES[agent_records.loss.name], agent_records, i, x, clip, x.shape)
 
 
-def values(silos: Silos, xs: Float[Array, "points dim"]) -> Float[Array, " points"]:
-    """`Silos.mean_value` at each row of xs, where `measures` says so: one pass for each agent.
+def values(agent_records: AgentRecords, xs: Float[Array, "points dim"]) -> Float[Array, " points"]:
+    """`AgentRecords.mean_value` at each row of xs, where `measures` says so: one pass for each agent.
 
     A record's loss is exact to rounding beside 1, not beside itself.
     """
-    return _means(SLOPES[silos.loss.name], silos, xs)
+    return _means(SLOPES[agent_records.loss.name], agent_records, xs)
 
 
-def shares_right(silos: Silos, xs: Float[Array, "points dim"]) -> Float[Array, " points"]:
+def shares_right(agent_records: AgentRecords, xs: Float[Array, "points dim"]) -> Float[Array, " points"]:
     """The mean over agents of the share of labels, -1 or +1, whose sign the score has; where `measures` says so."""
-    return _means(RIGHT, silos, xs)
+    return _means(RIGHT, agent_records, xs)
 
 
-def _means(what: int, silos: Silos, xs: Array) -> Array:
-    if not _can(silos, VALUES):
-        raise TypeError(f"no fused losses of {silos.loss.name} for {silos.X.dtype} records on this machine.")
-    agents = jnp.arange(silos.size.shape[0], dtype=jnp.int32)
-    return jnp.mean(jax.lax.map(lambda i: _call(VALUES, what, silos, i, xs, None, xs.shape[:1]), agents), axis=0)
+def _means(what: int, agent_records: AgentRecords, xs: Array) -> Array:
+    if not _can(agent_records, VALUES):
+        raise TypeError(
+            f"no fused losses of {agent_records.loss.name} for {agent_records.X.dtype} records on this machine."
+        )
+    agents = jnp.arange(agent_records.size.shape[0], dtype=jnp.int32)
+    return jnp.mean(
+        jax.lax.map(lambda i: _call(VALUES, what, agent_records, i, xs, None, xs.shape[:1]), agents), axis=0
+    )
 
 
 def _call(
-    target: str, what: int, silos: Silos, i: Array, x: Array, clip: Array | None, shape: tuple[int, ...]
+    target: str, what: int, agent_records: AgentRecords, i: Array, x: Array, clip: Array | None, shape: tuple[int, ...]
 ) -> Array:
-    loss = silos.loss
+    loss = agent_records.loss
     assert isinstance(loss, LinearLoss)
-    choices = jnp.asarray([what, silos.intercept, silos.is_dense], jnp.int64)
-    numbers = silos.X, silos.y, silos.shrink, silos.norm, silos.scale
+    choices = jnp.asarray([what, agent_records.intercept, agent_records.is_dense], jnp.int64)
+    numbers = agent_records.X, agent_records.y, agent_records.shrink, agent_records.norm, agent_records.scale
     bounds = jnp.asarray(jnp.inf if clip is None else clip, jnp.float64), jnp.asarray(loss.threshold, jnp.float64)
     call = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(shape, x.dtype))
-    return call(*numbers, silos.start, silos.size, jnp.asarray(i, jnp.int32), x, *bounds, choices)
+    return call(*numbers, agent_records.start, agent_records.size, jnp.asarray(i, jnp.int32), x, *bounds, choices)
