@@ -435,7 +435,7 @@ def test_a_party_without_noise_takes_only_plans_that_promise_nothing():
     task = task_of(LOGISTIC)
     own, whole = task.problem(rd.Records(X, y), [20]), partitions.outline(task, EQUAL)
     private = solving_apart._plan(whole, KITE, asked(budget=BUDGET))
-    with pytest.raises(PrivacyError, match="'gradient' arrived at a local without noise"):
+    with pytest.raises(PrivacyError, match="this party was given none"):
         LocalParty(private, KITE, 0, own, None)
 
 
