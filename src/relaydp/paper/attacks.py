@@ -192,7 +192,7 @@ def _gallery(found: Found, method: str, names: Sequence[str], folder: Path) -> l
     ]
     note = f"Medians of {found.effort.images} images; in brackets the best of them."
     return [
-        Picture(name, f"{METHODS[method]}: what was taken, and what was got from each run."),
+        Picture(name, f"{METHODS[method]}: the original images, and what was recovered from each run."),
         ResultTable(METHODS[method], columns, rows, note),
     ]
 

@@ -578,14 +578,14 @@ def _tuning_note(sizes: Sequence[int]) -> str:
     """The rule that steps are tuned by, and where it ends."""
     ends = {n: LAB_HOPS // n for n in sizes if LAB_HOPS // n < TUNED_FOR}
     words = (
-        f"Tuned steps leave the least worst-case error after {TUNED_FOR:,} activations an agent (more where the run "
+        f"Tuned steps leave the least worst-case error after {TUNED_FOR:,} activations per agent (more where the run "
         f"takes more, to {MOST_TUNED:,}), on quadratics with curvature in [mu, L], L/mu about {_condition():.0f}, on "
         "the same graph and walk law."
     )
     if ends:
         named = ", ".join(f"{ahead} at n = {n}" for n, ahead in ends.items())
         words += (
-            f" The rule changes for large relays: the lab looks {LAB_HOPS:,} hops ahead, which is {named}. Counts "
+            f" The rule changes for large relays: the planner simulates {LAB_HOPS:,} hops, which is {named}. Counts "
             "beyond what their steps were tuned for are marked *: better steps may exist."
         )
     return words
@@ -598,8 +598,8 @@ def _condition() -> float:
 def _show(found: Found, folder: Path) -> list[Block]:
     everything = {graph: _outcomes(found, graph) for graph in GRAPHS}
     intro = (
-        f"Least squares, {DIM} coefficients, {RECORDS} records an agent, the same curvatures at every n, no noise. The "
-        "error is that of D-ADMM, EXTRA, NIDS and RW-ADMM over all agents' copies, and of RECAL at the baton. "
+        f"Least squares, {DIM} coefficients, {RECORDS} records per agent, the same curvatures at every n, no noise. "
+        "The error is that of D-ADMM, EXTRA, NIDS and RW-ADMM over all agents' copies, and of RECAL at the baton. "
     )
     blocks: list[Block] = [intro + _tuning_note(found.effort.sizes)]
     panels = []

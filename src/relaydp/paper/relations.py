@@ -309,8 +309,8 @@ def _theorem(found: Found) -> str:
         return ""
     return (
         "Theorem 1: what a ledger charged along those routes finds for the agent that spent most, and the sum over "
-        f"j = 1..PLF of rho_j, differ by {max(known):.0e} of it at most. As a rule for adding up it holds; whether "
-        "each rho_j does is another matter (docs/privacy.md)."
+        f"j = 1..PLF of rho_j, differ by {max(known):.0e} of it at most. So the rule for adding up holds. It does "
+        "not show that each rho_j is right (docs/privacy.md)."
     )
 
 

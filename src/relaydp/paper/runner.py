@@ -20,7 +20,7 @@ from relaydp.result import versions
 LOT = 4  # cells a process takes in a row
 # What XLA is told where there is an NVIDIA GPU: to run loops on it without the host (an exact argmin is one), to leave
 # float64 products to cuBLAS instead of trying Triton kernels, and not to fuse normalised noise with what follows, which
-# takes 20 s to compile for MR-ADMM on ijcnn1. Numbers change by rounding only. Measured: docs/reproduction.md.
+# takes 20 s to compile for MR-ADMM on ijcnn1. Numbers change by rounding only. Measured: docs/measurements.md.
 GPU = "/dev/nvidiactl"
 GPU_FLAGS = (
     "--xla_gpu_enable_command_buffer=+WHILE",

@@ -174,8 +174,8 @@ def _printed_table(loss: str, found: Found) -> ResultTable:
     note = (
         f"Ours, then the paper's in brackets. epsilon {EPSILON:g} by each paper's own accounting, delta "
         f"{runs.DELTA:g}, R = {runs.RATIO:g}; medians of {effort.seeds} seeds (DP-RWADMM: {effort.slow_seeds}). PLF "
-        f"{effort.fixed} for fixed steps, {effort.decaying} for decaying ones. Nobody's epsilon here is defensible "
-        "(docs/privacy.md)."
+        f"{effort.fixed} for fixed steps, {effort.decaying} for decaying ones. No proof supports any epsilon in this "
+        "table (docs/privacy.md)."
     )
     return ResultTable(f"As printed: {LOSSES[loss]}", tuple(columns), rows, note)
 
