@@ -223,7 +223,7 @@ def _gradients(found: Found) -> list[Block]:
     if not side.runs:
         return []
     rows = [(run, *(side.entry(data, run, _share) for data in names)) for run in side.runs]
-    note = f"Recovered to a relative error of {RECOVERED:g}, of all that were asked for."
+    note = f"How many of the run's gradients are recovered to a relative error of {RECOVERED:g}."
     return [ResultTable("Gradients read from the messages", ("run", *map(title_of, names)), rows, note)]
 
 

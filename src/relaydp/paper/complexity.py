@@ -442,7 +442,7 @@ def _counts_table(graph: str, outcomes: Outcomes, effort: Effort) -> ResultTable
         f"walk to draw. Iterations are the PLF of {', '.join(m.title for m in METHODS if not m.walk)} and RECAL's link "
         f"uses. The paper's own rule counts every link use of {', '.join(factors)} twice."
     )
-    return ResultTable(f"{GRAPHS[graph].capitalize()}: what an accuracy takes", columns, rows, note)
+    return ResultTable(f"{GRAPHS[graph].capitalize()}: PLF and link uses to reach the error", columns, rows, note)
 
 
 def _printed(graph: str, method: Method, measure: str) -> str | int:
@@ -496,10 +496,10 @@ def _orders_table(graph: str, rows: list[ComplexityRow], effort: Effort) -> Resu
         cells = [row.method.title, _word(row.measure), row.form, text(row.fit), text(row.late)]
         lines.append((*cells, *([text(row.against)] if general else []), row.verdict))
     note = (
-        f"Least squares of log(count) on log(n); {CONFIDENCE:.0%} intervals by Student's t over the sizes that arrive. "
-        f"Powers within {LEVEL:g} of each other are called the same. Computation is iterations, as the paper counts: "
-        "rounds of all agents for D-ADMM, EXTRA and NIDS, hops for the relays. A round is n evaluations and a hop is "
-        "one: in evaluations, add 1 to the first three."
+        f"Least squares of log(count) on log(n); {CONFIDENCE:.0%} intervals by Student's t over the sizes that reach "
+        f"the error. Powers within {LEVEL:g} of each other are called the same. Computation is iterations, as the "
+        "paper counts: rounds of all agents for D-ADMM, EXTRA and NIDS, hops for the relays. A round is n evaluations "
+        "and a hop is one: in evaluations, add 1 to the first three."
     )
     if general:
         note += f" Erdos-Renyi graphs of mean degree {DEGREE}; chi is the spectral gap of P; 1 is as printed."

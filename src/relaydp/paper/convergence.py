@@ -103,7 +103,10 @@ def _zeros(found: Found, cells: dict[str, dict[str, Run]]) -> str:
     ]
     if not names:
         return ""
-    return f"x* = 0 on {', '.join(names)}: the error falls because the prox cuts everything off, not because it learns."
+    return (
+        f"x* = 0 on {', '.join(names)}: the error falls because the prox sets every coordinate to 0, not because "
+        "the method learns."
+    )
 
 
 def _show(loss: str, budgets: bool, found: Found, folder: Path) -> list[Block]:

@@ -274,7 +274,8 @@ def _leakage_table(found: Found) -> ResultTable:
     note = (
         f"Median and range of PLF over {MORE * found.effort.walks} routes; then the paper's. For TriPD-Dist also "
         "p K + sqrt(2 p (1 - p) K ln n), where the largest of n counts lies: max_i p_i K is the mean of one agent, and "
-        "PLF is the maximum over agents. A star's hub holds the baton every other hop: there K/n is not even the mean."
+        "PLF is the maximum over agents. A star's hub holds the baton every other hop, so K/n is not even the mean "
+        "there."
     )
     columns = ("", "paper", *(f"K = {K}" for K in ITERATIONS))
     return ResultTable(f"PLF after K iterations, {AGENTS} agents", columns, rows, note)

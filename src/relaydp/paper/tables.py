@@ -203,7 +203,7 @@ def _solutions(loss: str, found: Found) -> ResultTable:
             )
     columns = ("r", "data", "norm of x*", "nonzero", "accuracy of x*", "L", "noise of the last release")
     return ResultTable(
-        "What the printed problems ask for", columns, rows, "x* = 0 predicts nothing: one class for all."
+        "Solutions of the printed problems", columns, rows, "x* = 0 predicts the same class for every record."
     )
 
 
