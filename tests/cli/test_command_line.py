@@ -139,7 +139,6 @@ DOES = {
     "consortium demo": {JSON, OUT, SEED, QUIET},
     "agent keygen": {JSON, OUT},
     "agent serve": {JSON, SEED, QUIET},
-    "agent resume": {JSON, SEED, QUIET},
     "agent status": {JSON},
     "agent export": {JSON, OUT},
     "agent reroute order": {JSON, OUT},
@@ -169,8 +168,8 @@ WITHOUT = {
     ("agent keygen", OUT): "the folder is its argument",
     ("agent keygen", "--overwrite"): "a key is never replaced",
     ("agent export", "--overwrite"): "a handover is never replaced",
-    **{(f"agent {name}", flag): SERVED for name in ("serve", "resume") for flag in (JSON, QUIET)},
-    **{(f"agent {name}", SEED): DEVELOPMENT for name in ("serve", "resume")},
+    **{("agent serve", flag): SERVED for flag in (JSON, QUIET)},
+    ("agent serve", SEED): DEVELOPMENT,
 }
 
 
@@ -271,6 +270,7 @@ def real_lists():
         "VARIANTS": values.VARIANTS,
         "RANGES": FITTED,
         "STEPS": ("tuned", "paper"),
+        "PLACES": ("local", "ray"),
         "DATA_SETS": catalogue_names(),
         "CANARIES": CANARIES,
         "METHODS": METHODS,

@@ -414,6 +414,6 @@ def test_a_party_that_has_seen_the_baton_does_not_sign(tmp_path, done):
 
 
 def test_help_shows_every_command_with_an_example():
-    for command in ("keygen", "serve", "resume", "status", "export"):
+    for command in ("keygen", "serve", "status", "export"):
         told = relaydp("agent", command, "--help")
         assert told.exit_code == 0 and f"relaydp agent {command}" in told.output

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relaydp.cli.options import PRIVACY, AsJson, example, flag, print_json
+from relaydp import defaults
+from relaydp.cli.options import DELTA_TEXT, PRIVACY, AsJson, example, flag, print_json
 
 if TYPE_CHECKING:
     from relaydp.privacy import PrivacyAccount
@@ -30,7 +31,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The account. Keep on
 def new(
     out: Annotated[Path, typer.Argument(metavar="FILE", help="The file to make. It holds no record.")],
     epsilon: Annotated[float, flag(PRIVACY, "How much all runs together may leak about any record.")],
-    delta: Annotated[float, flag(PRIVACY, "The chance that this promise fails; default 1e-5.")] = 1e-5,
+    delta: Annotated[float, flag(PRIVACY, DELTA_TEXT)] = defaults.DELTA,
     json_: AsJson = False,
 ) -> None:
     """Make an account. Its budget is not changed afterwards; a larger one is for those to decide whose records it is.

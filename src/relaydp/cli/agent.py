@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relaydp import defaults
 from relaydp.cli.options import OUTPUT, AsJson, Overwrite, example, print_json
 from relaydp.errors import InputError
 
@@ -85,20 +85,27 @@ def serve(
     home: Home,
     data: Data,
     max_epsilon: MaxEpsilon,
-    max_delta: MaxDelta = 1e-5,
+    max_delta: MaxDelta = defaults.DELTA,
     listen: Listen = None,
     status_port: StatusPort = 0,
     mark: Mark = None,
     linger: Linger = 60.0,
     development_seed: DevelopmentSeed = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Check the journal first; refuse to start if there is none or if it is corrupt."),
+    ] = False,
 ) -> None:
-    """Run this party's agent until every party has the model; started again after a stop or a crash, it goes on.
+    """Run this party's agent until every party has the model. Started again after a stop or a crash, it continues.
 
     \b
     relaydp agent serve north-sea.toml --home north --data visits.csv --max-epsilon 1
+    relaydp agent serve north-sea.toml --home north --data visits.csv --max-epsilon 1 --resume
 
-    It logs JSON lines to stderr. Ctrl-C or SIGTERM stop it with nothing lost. Exit code 2: an operator has to look.
+    It logs JSON lines to stderr. Ctrl-C and SIGTERM stop it without loss. Exit code 2: an operator has to look at it.
     """
+    if resume:
+        _check_journal(consortium, home)
     from relaydp.network.operations.serve import serve as run
     from relaydp.network.records.public_plan import Settings
 
@@ -119,21 +126,14 @@ def serve(
         typer.echo(f"model {found}")
 
 
-@app.command()
-@wraps(serve, assigned=("__annotations__",))  # its flags are serve's; name and help are its own
-def resume(**flags: Any) -> None:
-    """Like serve, after a look at the journal: refuses to begin anew, and a journal whose pages or sums do not hold.
-
-    \b
-    relaydp agent resume north-sea.toml --home north --data visits.csv --max-epsilon 1
-    """
+def _check_journal(consortium: Path, home: Path) -> None:
+    """Say what the journal holds; an error if there is none, or if it is corrupt."""
     from relaydp.network.consortium.file import read_consortium
     from relaydp.network.operations.paths import journal_folder
     from relaydp.network.operations.serve import inspect
 
-    found = inspect(journal_folder(flags["home"], read_consortium(flags["consortium"]).identity))
+    found = inspect(journal_folder(home, read_consortium(consortium).identity))
     typer.echo(f"journal whole: {found['releases']} releases, rho {found['rho']:.6g}, {found['waiting']}", err=True)
-    serve(**flags)
 
 
 @app.command()

@@ -7,8 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relaydp import defaults
 from relaydp.cli.compare import check_saved
-from relaydp.cli.options import DATA, OUTPUT, PRIVACY, PROBLEM, RUN, AsJson, Overwrite, Quiet, flag, print_json
+from relaydp.cli.options import (
+    DATA,
+    DELTA_TEXT,
+    L1,
+    L2,
+    OUTPUT,
+    PRIVACY,
+    RUN,
+    AsJson,
+    Intercept,
+    Overwrite,
+    Quiet,
+    RecordNorm,
+    Variant,
+    flag,
+    print_json,
+)
 from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError, choose
 
@@ -18,7 +35,7 @@ if TYPE_CHECKING:
 
 ATTACK = "Attack"
 # Activations and budgets are those of `fresh_runs` once more: help may not wait for JAX. A test holds them equal.
-RECORDS, ACTIVATIONS, EPSILONS, DELTA, L2 = 8, 5, (12.0, 1.0), 1e-5, 1e-2
+RECORDS, ACTIVATIONS, EPSILONS = 8, 5, (12.0, 1.0)
 
 
 def attack(
@@ -27,24 +44,22 @@ def attack(
     ] = None,
     data: Annotated[
         str | None,
-        flag(DATA, "Whose records; default fashion-small. With a folder: the data, if it has moved.", "NAME|PATH"),
+        flag(DATA, f"Whose records; default {defaults.DATA}. With a folder: the data, if it has moved.", "NAME|PATH"),
     ] = None,
     records: Annotated[int | None, flag(DATA, f"How many agents with one record each; default {RECORDS}.", "N")] = None,
-    intercept: Annotated[
-        bool | None, flag(PROBLEM, "Add an unpenalised constant.", None, "--intercept/--no-intercept")
-    ] = None,
-    l1: Annotated[float | None, flag(PROBLEM, "Weight of the 1-norm; default 0.")] = None,
-    l2: Annotated[float | None, flag(PROBLEM, f"Weight of the ridge; default {L2}.")] = None,
-    record_norm: Annotated[float | None, flag(PROBLEM, "Public bound on a record's norm; default none.")] = None,
+    intercept: Intercept = None,
+    l1: L1 = None,
+    l2: L2 = None,
+    record_norm: RecordNorm = None,
     mechanism: Annotated[
         str | None, flag(PRIVACY, "Which runs: none, published, gradient; commas between; default all.", "NAMES")
     ] = None,
     epsilon: Annotated[
         list[float] | None, flag(PRIVACY, "Budgets of the sound runs, repeatable; default 12 and 1.", "NUMBER")
     ] = None,
-    delta: Annotated[float | None, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
-    variant: Annotated[str | None, flag(PRIVACY, "Of published: memoryless, carried or replace.", "NAME")] = None,
-    activations: Annotated[int | None, flag(RUN, f"How often an agent acts; default {ACTIVATIONS}.")] = None,
+    delta: Annotated[float | None, flag(PRIVACY, DELTA_TEXT)] = None,
+    variant: Variant = None,
+    activations: Annotated[int | None, flag(RUN, f"How often each agent acts; default {ACTIVATIONS}.")] = None,
     method: Annotated[
         str,
         typer.Option(
@@ -90,7 +105,7 @@ def attack(
     given = {name: value for name, value in fresh.items() if value is not None}
     if folder is not None and given:
         first = "--" + next(iter(given)).replace("_", "-")
-        raise InputError(f"{first} arrived with the folder {folder}, whose run is over; leave it out, or the folder.")
+        raise InputError(f"{first} does not apply to the saved run in {folder}. Leave it out, or the folder.")
     check_saved(out, overwrite, "attack.json")
     methods = _names("method", method, _methods())
     for file in (figure, curve):
@@ -98,7 +113,7 @@ def attack(
     searching = {"--curve": curve, "--iterations": iterations, "--restarts": restarts}
     for name, value in searching.items():
         if value is not None and not set(methods) - {"closed-form", "pooled"}:
-            raise InputError(f"{name} {value} arrived with --method {method}, which does not search; add dlg.")
+            raise InputError(f"{name} {value} is for a search, and --method {method} does not search; add dlg.")
 
     from relaydp.auditing import campaign, saved_run
     from relaydp.report import draw_attack, draw_search
@@ -106,7 +121,9 @@ def attack(
     with step_bar(quiet or json_) as report:
         targets = _fresh(data, seed, given, report) if folder is None else [saved_run(folder, data, asks="--data")]
         if figure is not None and not targets[0].about.is_image:
-            raise InputError(f"--figure {figure} arrived for records that are no images; use --curve and --method dlg.")
+            raise InputError(
+                f"--figure {figure} draws images, and these records are not; use --curve and --method dlg."
+            )
         found = campaign(targets, methods, seed=seed, iterations=iterations, restarts=restarts, report=report)
     if figure is not None:
         draw_attack(figure, found.images())
@@ -128,7 +145,7 @@ def attack(
 def _names(kind: str, text: str, allowed: Any) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise InputError(f"--{kind} {text!r} arrived; needed one or more of: {', '.join(allowed)}.")
+        raise InputError(f"--{kind} {text!r} names nothing; needed one or more of: {', '.join(allowed)}.")
     return [choose(kind, name, allowed) for name in dict.fromkeys(names)]
 
 
@@ -143,7 +160,7 @@ def _check_figure(file: Path | None) -> None:
     from relaydp.report.figures import KINDS
 
     if file is not None and file.suffix.lower() not in KINDS:
-        raise InputError(f"a figure {file.name!r} was asked for; needed a name that ends in {', '.join(KINDS)}.")
+        raise InputError(f"the figure {file.name!r} has no known kind; needed a name that ends in {', '.join(KINDS)}.")
 
 
 def _fresh(data: str | None, seed: int, given: dict[str, Any], report: Any) -> list[Target]:
@@ -153,9 +170,9 @@ def _fresh(data: str | None, seed: int, given: dict[str, Any], report: Any) -> l
 
     mechanisms = _names("mechanism", given.get("mechanism", ",".join(MECHANISMS)), MECHANISMS)
     epsilons = dict.fromkeys(given.get("epsilon", EPSILONS))
-    budgets = [Budget(epsilon, given.get("delta", DELTA)) for epsilon in epsilons]
+    budgets = [Budget(epsilon, given.get("delta", defaults.DELTA)) for epsilon in epsilons]
     options = {name: given[name] for name in ("variant", "activations") if name in given}
-    problem = _problem(data or "fashion-small", given)
+    problem = _problem(data or defaults.DATA, given)
     return fresh_runs(problem, mechanisms=mechanisms, budgets=budgets, seed=seed, report=report, **options)
 
 
@@ -168,13 +185,13 @@ def _problem(data: str, given: dict[str, Any]) -> Problem:
 
     everything, count = load_data(data), given.get("records", RECORDS)
     if not 2 <= count <= len(everything):
-        raise InputError(f"--records {count} arrived; needed 2 to {len(everything)}, as many as {everything.name} has.")
+        raise InputError(f"--records {count}; needed 2 to {len(everything)}, the records that {everything.name} has.")
     chosen = few(everything, count)
     options = {name: given[name] for name in ("intercept", "l1", "record_norm") if name in given}
     loss = loss_for(Config().problem, chosen)
     if loss == "least-squares":
         options["clip"] = 1.0  # nothing else bounds its gradients
-    return loss_functions()[loss](chosen, agents=len(chosen), l2=given.get("l2", L2), **options)
+    return loss_functions()[loss](chosen, agents=len(chosen), l2=given.get("l2", defaults.L2), **options)
 
 
 # ---------------------------------------------------------------- shown

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from relaydp import defaults
 from relaydp.cli import choices
 from relaydp.cli.choices import among
-from relaydp.cli.options import GRAPH, PRIVACY, RUN, AsJson, Quiet, flag, print_json
+from relaydp.cli.options import GRAPH, PRIVACY, RUN, AsJson, Quiet, Variant, flag, print_json
 from relaydp.cli.progress import step_bar
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ REFUTED = 1  # exit code
 def audit(
     algorithm: Annotated[
         str, flag(RUN, "Whose claim; default recal.", "NAME", complete=among(choices.ALGORITHMS))
-    ] = "recal",
+    ] = defaults.ALGORITHM,
     mechanism: Annotated[
         str,
         flag(
@@ -31,16 +32,8 @@ def audit(
         ),
     ] = "gradient",
     epsilon: Annotated[float, typer.Option(help="The claim to put to the test.", rich_help_panel=PRIVACY)] = 1.0,
-    delta: Annotated[float, typer.Option(help="Its delta.", rich_help_panel=PRIVACY)] = 1e-5,
-    variant: Annotated[
-        str | None,
-        flag(
-            PRIVACY,
-            "Of published: for recal memoryless, carried or replace.",
-            "NAME",
-            complete=among(choices.VARIANTS),
-        ),
-    ] = None,
+    delta: Annotated[float, typer.Option(help="Its delta.", rich_help_panel=PRIVACY)] = defaults.DELTA,
+    variant: Variant = None,
     canary: Annotated[
         str,
         flag(
@@ -78,7 +71,7 @@ def audit(
     Exit codes:
       0    consistent: nothing contradicts the claim
       1    refuted: the noise is not as claimed, or the bound is above the claim, at the stated confidence
-      2    something to put right: nothing ran
+      2    an error to correct: nothing ran
     """
     with step_bar(quiet or json_, "getting ready") as tell:
         from relaydp.auditing import audit as attack

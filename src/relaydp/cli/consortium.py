@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relaydp import defaults
 from relaydp.cli import choices
 from relaydp.cli.choices import among
 from relaydp.cli.ledger import _print_table
 from relaydp.cli.options import (
     DATA,
+    DELTA_TEXT,
     GRAPH,
+    L1_TEXT,
+    L2_TEXT,
     OUTPUT,
     PRIVACY,
     PROBLEM,
@@ -56,13 +60,13 @@ def new(
         list[str], flag(PARTIES, "A party; repeat for each, in order.", "NAME=HOST:PORT,RECORDS,CERTIFICATE.pem")
     ],
     epsilon: Annotated[float, flag(PRIVACY, "How much may leak about any record, over the whole run.")],
-    delta: Annotated[float, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = 1e-5,
+    delta: Annotated[float, flag(PRIVACY, DELTA_TEXT)] = defaults.DELTA,
     name: Annotated[str | None, flag(PARTIES, "Of the consortium; default: the file's name.", "NAME")] = None,
     graph: Annotated[
         str | None,
         flag(
             GRAPH,
-            "ring, complete, path or star (round the first party); default ring.",
+            f"ring, complete, path or star (with the first party in the middle); default {defaults.GRAPH}.",
             "NAME",
             complete=among(choices.PLAIN_GRAPHS),
         ),
@@ -72,7 +76,7 @@ def new(
         str | None,
         flag(
             GRAPH,
-            "Of a relay: random, nonbacktracking, cyclic or tour; default tour.",
+            f"Of a relay: random, nonbacktracking, cyclic or tour; default {defaults.WALK}.",
             "NAME",
             complete=among(choices.WALKS),
         ),
@@ -96,9 +100,9 @@ def new(
         ),
     ] = "logistic",
     classes: Annotated[str | None, flag(PROBLEM, "Every label there may be, such as 0,1 or no,yes.", "A,B")] = None,
-    l1: Annotated[float, flag(PROBLEM, "Weight of the 1-norm; default 0.")] = 0.0,
-    l2: Annotated[float, flag(PROBLEM, "Weight of the ridge; default 0.01.")] = 1e-2,
-    intercept: Annotated[bool, flag(PROBLEM, "Add an unpenalised constant.", None, "--intercept")] = False,
+    l1: Annotated[float, flag(PROBLEM, L1_TEXT)] = defaults.L1,
+    l2: Annotated[float, flag(PROBLEM, L2_TEXT)] = defaults.L2,
+    intercept: Annotated[bool, flag(PROBLEM, "Add an unpenalised constant.", None, "--intercept")] = defaults.INTERCEPT,
     record_norm: Annotated[float | None, flag(PROBLEM, "Public bound on a record's norm.")] = None,
     ranges: Annotated[
         list[str] | None, flag(PROBLEM, "Public range of the features; once for all, or once a column.", "LOW,HIGH")
@@ -108,7 +112,7 @@ def new(
     threshold: Annotated[float | None, flag(PROBLEM, "Where huber turns into a line; default 1.")] = None,
     algorithm: Annotated[
         str, flag(RUN, "recal, nids, ...; default recal.", "NAME", complete=among(choices.NETWORK_ALGORITHMS))
-    ] = "recal",
+    ] = defaults.ALGORITHM,
     patience: Annotated[
         int | None, flag(RUN, "Hops without an activation before a relay gives up; default 10 parties^2.")
     ] = None,
@@ -135,7 +139,7 @@ def new(
     names = [each["name"] for each in parties]
     method = network_algorithms().get(algorithm)
     if threshold is None and loss == "huber":
-        threshold = 1.0
+        threshold = defaults.THRESHOLD
     problem = {
         "loss": loss,
         "classes": None if classes is None else as_labels(classes),
@@ -153,7 +157,7 @@ def new(
     }
     run = {
         "algorithm": algorithm,
-        "walk": "tour" if walk is None and method is not None and method.kind == "relay" else walk,
+        "walk": defaults.WALK if walk is None and method is not None and method.kind == "relay" else walk,
         "walk_seed": walk_seed,
         "start": start or names[0],
         "patience": PATIENCE * len(names) ** 2 if patience is None else patience,
@@ -396,7 +400,7 @@ def _edges(graph: str | None, edges: str | None, names: list[str]) -> list[list[
 
 def _columns(columns: str | None, table: Path | None, label: str | None, drop: list[str]) -> list[str] | None:
     if columns is not None and table is not None:
-        raise InputError("--columns arrived with --data-columns; both name the features. Leave one out.")
+        raise InputError("--columns and --data-columns both name the features. Leave one out.")
     if columns is not None:
         return [name.strip() for name in columns.split(",")]
     if table is None:
@@ -405,7 +409,7 @@ def _columns(columns: str | None, table: Path | None, label: str | None, drop: l
 
     names = column_names(table)
     if label is None:
-        raise InputError("--data-columns arrived without --label; needed the column that is no feature.")
+        raise InputError("--data-columns needs --label, the column that is not a feature. Add --label COLUMN.")
     for name in (label, *drop):
         choose(f"column in {table.name}", name, names)
     return [name for name in names if name not in (label, *drop)]
@@ -415,5 +419,5 @@ def _ranges(texts: list[str]) -> list[Any]:
     try:
         pairs = [[float(word) for word in text.split(",")] for text in texts]
     except ValueError:
-        raise InputError(f"--ranges {texts} arrived; needed LOW,HIGH such as 0,255.") from None
+        raise InputError(f"--ranges {texts} are not numbers; needed LOW,HIGH such as 0,255.") from None
     return pairs[0] if len(pairs) == 1 else pairs

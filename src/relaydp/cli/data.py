@@ -62,7 +62,7 @@ def info(
         ),
     ],
     label: Annotated[str | None, typer.Option(help="The file's label column.")] = None,
-    groups: Annotated[list[str] | None, typer.Option(help="A column that is no feature; repeatable.")] = None,
+    groups: Annotated[list[str] | None, typer.Option(help="A column that is not a feature; repeatable.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; repeatable.")] = None,
     json_: AsJson = False,
 ) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from relaydp.report import Curve
 
 AGENTS, EPSILON, DELTA = 8, 1.0, 1e-5
+L2, PASSES = 3e-4, "cyclic"  # what README's table was made with
 SEEDS, ALONE_SEEDS = 16, 4  # runs of the relay, and of all agents alone, that medians are taken over
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 # Where each stage begins in the whole, as measured once on two busy cores, rounded: for the bar only.
@@ -66,7 +67,7 @@ def _train(figure: Path | None, seed: int, console: Console, report: Report) -> 
 
     data = rd.load_data("fashion-small")
     # every bound is public: pixels lie in 0..255, and a record longer than 1 is shrunk to 1
-    problem = rd.logistic(data, agents=AGENTS, l2=3e-4, record_norm=1.0)
+    problem = rd.logistic(data, agents=AGENTS, l2=L2, record_norm=1.0)
     # machine code for reading the records takes longer to compile than it would save here
     problem = replace(problem, kernels=False)
     graph, budget = rd.ring(AGENTS), rd.Budget(epsilon=EPSILON, delta=DELTA)
@@ -81,7 +82,7 @@ def _train(figure: Path | None, seed: int, console: Console, report: Report) -> 
     )
     one, two, three = (report.hops(f"{k + 1}/3  {text}", STAGES[k], STAGES[k + 1]) for k, text in enumerate(told))
     # the table says nothing of the way or of the minimiser; the figure shows the way
-    options: dict[str, Any] = dict(walk="cyclic", transcript=False, reference=False)
+    options: dict[str, Any] = dict(walk=PASSES, transcript=False, reference=False)
     options["trace"] = 2 if figure is None else True
 
     def compared() -> tuple[rd.Result, Alone, list[Alone]]:
@@ -96,7 +97,7 @@ def _train(figure: Path | None, seed: int, console: Console, report: Report) -> 
         two(0, 1)
         budgets = [budget] if figure is None else [rd.Budget(epsilon=epsilon, delta=DELTA) for epsilon in EPSILONS]
         seeds = range(seed, seed + SEEDS)
-        runs = rd.sweep(problem, graph, seeds, budgets, walk="cyclic", reference=figure is not None, progress=two)
+        runs = rd.sweep(problem, graph, seeds, budgets, walk=PASSES, reference=figure is not None, progress=two)
         three(0, 1)
         bare, alone, apart = others.result()
     summary = _summary(problem, bare, private, alone, runs, apart, seed)

@@ -1,4 +1,4 @@
-"""The `relaydp` command. Parse, call one function, print; whatever is slow to import waits inside the commands."""
+"""The `relaydp` command. Parse, call one function, print. Slow imports are inside the commands."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from relaydp.cli import (
     run,
     sweep,
 )
+from relaydp.cli.options import moved
 from relaydp.errors import RelayError
 
 HELP = "Train convex models together, without a server, with differential privacy."
@@ -65,7 +66,7 @@ OPTIONS = {
 
 
 class Front(TyperGroup):
-    """The outermost group: errors that users can put right become one paragraph and exit code 2."""
+    """The outermost group: errors that users can correct become one paragraph and exit code 2."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [name for name, *_ in MAP]  # Typer would put groups after all other commands
@@ -113,7 +114,15 @@ class Front(TyperGroup):
 
 
 def name_the_nearest(error: Exception) -> None:
-    """An unknown flag: say the one that was meant instead of all that look a little like it."""
+    """An unknown option: say where it has gone, or the one that was meant instead of all that look a little like it."""
+    context = getattr(error, "ctx", None)
+    path = "" if context is None else context.command_path
+    if gone := moved(path, str(getattr(error, "option_name", ""))):
+        error.message, error.possibilities = gone, None  # type: ignore[attr-defined]
+        return
+    if path == "relaydp agent" and "'resume'" in getattr(error, "message", ""):
+        error.message = "`agent resume` is an option now: relaydp agent serve ... --resume."  # type: ignore[attr-defined]
+        return
     near = getattr(error, "possibilities", None)
     if near:
         best = difflib.get_close_matches(str(getattr(error, "option_name", "")), near, n=1, cutoff=0.0)

@@ -5,11 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from relaydp.cli import choices
-from relaydp.cli.choices import among
-from relaydp.cli.options import DATA, GRAPH, OUTPUT, PRIVACY, PROBLEM, RUN, AsJson, Quiet, flag, print_json
+from relaydp.cli.options import (
+    MAIN,
+    OUTPUT,
+    AsJson,
+    BudgetOptions,
+    ConfigFile,
+    DataOptions,
+    GraphOptions,
+    PlanOptions,
+    ProblemOptions,
+    Quiet,
+    RunOptions,
+    flag,
+    passed,
+    print_json,
+    spread,
+)
 from relaydp.cli.progress import step_bar
 from relaydp.errors import InputError
 
@@ -18,103 +30,23 @@ if TYPE_CHECKING:
     from relaydp.planning.run_plan import Plan
     from relaydp.settings.config import RunSection
 
-COLUMNS = ("label", "groups", "drop")  # flags that name columns of a file
+COLUMNS = ("label", "groups", "drop")  # options that name columns of a file
 AROUND = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 4, 8)  # rows of the curve, in multiples of the choice
 ROWS = 8  # of them, those next to the choice
 
 
+@spread
 def plan(
-    ctx: typer.Context,
-    config: Annotated[
-        Path | None,
-        typer.Argument(metavar="CONFIG.toml", help="Settings as for `relaydp run`; flags override them."),
-    ] = None,
+    budget: BudgetOptions,
+    data: DataOptions,
+    problem: ProblemOptions,
+    graph: GraphOptions,
+    how: RunOptions,
+    planned: PlanOptions,
+    config: ConfigFile = None,
     sizes: Annotated[
-        str | None, flag(DATA, "Records of each agent, to plan without any data: 8x1500, or 900,1200.", "SIZES")
+        str | None, flag(MAIN, "Records of each agent, to plan without any data: 8x1500, or 900,1200.", "SIZES")
     ] = None,
-    features: Annotated[
-        int | None, flag(DATA, "How many features a record has: with --sizes, or of a LIBSVM file.", "N")
-    ] = None,
-    data: Annotated[
-        str | None,
-        flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH", complete=among(choices.DATA_SETS)),
-    ] = None,
-    label: Annotated[str | None, flag(DATA, "A file's label column.", "COLUMN")] = None,
-    groups: Annotated[list[str] | None, flag(DATA, "A column that is no feature; repeatable.", "COLUMN")] = None,
-    drop: Annotated[list[str] | None, flag(DATA, "A column to leave out; repeatable.", "COLUMN")] = None,
-    prior: Annotated[
-        str | None,
-        flag(
-            DATA,
-            "PUBLIC records of the same columns: planned for instead of a guess, and plans are tried on them.",
-            "NAME|PATH",
-            complete=among(choices.DATA_SETS),
-        ),
-    ] = None,
-    loss: Annotated[
-        str | None,
-        flag(
-            PROBLEM,
-            "As for run; with --sizes, default: by --classes, or logistic.",
-            "NAME",
-            complete=among(choices.LOSSES),
-        ),
-    ] = None,
-    classes: Annotated[
-        str | None, flag(PROBLEM, "Every label there may be; as for run. With --sizes their number counts.", "A,B")
-    ] = None,
-    agents: Annotated[str | None, flag(PROBLEM, "As for run; default 8.", "N|SIZES|COLUMN")] = None,
-    l1: Annotated[float | None, flag(PROBLEM, "Weight of the 1-norm; default 0.")] = None,
-    l2: Annotated[float | None, flag(PROBLEM, "Weight of the ridge; default 0.01.")] = None,
-    intercept: Annotated[
-        bool | None, flag(PROBLEM, "Add an unpenalised constant.", None, "--intercept/--no-intercept")
-    ] = None,
-    record_norm: Annotated[
-        float | None,
-        flag(PROBLEM, "Public bound on a record's norm; with --sizes, default: that of features in [0, 1]."),
-    ] = None,
-    ranges: Annotated[
-        str | None,
-        flag(PROBLEM, "Public range of the features; as for run.", "LOW,HIGH|fit", complete=among(choices.RANGES)),
-    ] = None,
-    clip: Annotated[float | None, flag(PROBLEM, "Bound on one record's gradient.")] = None,
-    label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
-    threshold: Annotated[float | None, flag(PROBLEM, "Where huber turns into a line; default 1.")] = None,
-    graph: Annotated[
-        str | None, flag(GRAPH, "As for run; default ring.", "NAME|PATH", complete=among(choices.GRAPHS))
-    ] = None,
-    walk: Annotated[
-        str | None, flag(GRAPH, "As for run; default random.", "NAME", complete=among(choices.WALKS))
-    ] = None,
-    start: Annotated[int | None, flag(GRAPH, "The agent that holds the first baton; default 0.")] = None,
-    epsilon: Annotated[
-        float | None, flag(PRIVACY, "How much may leak about any record, over the whole run; needed.")
-    ] = None,
-    delta: Annotated[float | None, flag(PRIVACY, "The chance that the promise fails; default 1e-5.")] = None,
-    allow_large_delta: Annotated[
-        bool | None, flag(PRIVACY, "Plan for a delta of 1/m or more all the same.", None, "--allow-large-delta")
-    ] = None,
-    limits: Annotated[
-        list[str] | None, flag(PRIVACY, "An agent that allows less; repeatable.", "AGENT=EPSILON", "--limit")
-    ] = None,
-    ratio: Annotated[
-        float | None,
-        flag(PRIVACY, "Each activation's share of the budget over the one before; default: the best spread."),
-    ] = None,
-    algorithm: Annotated[
-        str | None, flag(RUN, "recal, nids, ...; default recal.", "NAME", complete=among(choices.ALGORITHMS))
-    ] = None,
-    activations: Annotated[int | None, flag(RUN, "How often an agent acts; default: chosen.")] = None,
-    steps: Annotated[
-        str | None,
-        flag(
-            RUN,
-            "tuned, paper, or alpha=..,beta=..,gamma=..; default tuned.",
-            "NAME|NUMBERS",
-            complete=among(choices.STEPS),
-        ),
-    ] = None,
-    seed: Annotated[int | None, flag(RUN, "Of the walk; default 0.")] = None,
     figure: Annotated[Path | None, flag(OUTPUT, "Draw the plan into this file (.png, .svg, .pdf).", "FILE")] = None,
     json_: AsJson = False,
     quiet: Quiet = False,
@@ -122,36 +54,36 @@ def plan(
     """Say what a budget will buy: activations, noise, messages, and the error to expect. No record is used.
 
     \b
-    relaydp plan --epsilon 1 --walk cyclic
+    relaydp plan --epsilon 1
     relaydp plan --sizes 8x1500 --features 784 --record-norm 1 --epsilon 1 --graph ring
     relaydp plan --epsilon 1 --limit 2=0.5 --figure plan.png
 
     `relaydp run` with the same settings makes the same plan and follows it.
     """
-    from relaydp.settings.config import FLAGS, build, build_unseen, read_config
+    from relaydp.settings.config import build, build_unseen, read_config
     from relaydp.settings.values import as_sizes
 
-    given = {name: value for name, value in ctx.params.items() if name in FLAGS and value not in (None, [], ())}
+    given = passed(data, problem, graph, budget, how, planned)
     with step_bar(quiet or json_, "reading the settings") as report:
         settings = read_config(config, given)
         _check_plannable(settings.run)
         if sizes is None:
-            problem, network, asked = build(settings)
+            found, network, asked = build(settings)
         else:
             replaced = ("data", "agents", *(() if settings.run.prior else COLUMNS))  # a prior has columns too
             if clash := [name for name in replaced if name in given]:
                 raise InputError(
-                    f"--{clash[0]} arrived with --sizes, which plans without any data; leave one of them out."
+                    f"--{clash[0]} and --sizes exclude each other: --sizes plans without any data. Leave one out."
                 )
             if settings.data.features is None:
-                raise InputError("--sizes arrived without --features; needed how many features a record has.")
-            problem, network, asked = build_unseen(settings, as_sizes(sizes), settings.data.features)
+                raise InputError("--sizes needs --features, how many features a record has. Add --features N.")
+            found, network, asked = build_unseen(settings, as_sizes(sizes), settings.data.features)
         asked.pop("mechanism", None)
 
         from relaydp.planning import plan as draw_up
 
         report(f"planning {asked['algorithm']} on {network.name}")
-        made = draw_up(problem, network, **asked)
+        made = draw_up(found, network, **asked)
     if figure is not None:
         from relaydp.report import draw_plan
 
@@ -164,9 +96,9 @@ def plan(
 
 def _check_plannable(run: RunSection) -> None:
     if run.mechanism not in (None, "gradient"):
-        raise InputError(f"mechanism {run.mechanism!r} arrived; a plan is made for 'gradient'. Leave it out.")
+        raise InputError(f"mechanism {run.mechanism!r}: a plan is made for 'gradient' only. Leave the mechanism out.")
     if run.epsilon is None:
-        raise InputError("no epsilon arrived; a plan says what a budget buys. Add --epsilon.")
+        raise InputError("no epsilon: a plan says what a privacy budget buys. Add --epsilon.")
 
 
 def print_plan(made: Plan, graph: str, figure: Path | None) -> None:

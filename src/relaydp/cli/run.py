@@ -5,135 +5,79 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from relaydp._atomic import RESULT, may_replace
-from relaydp.cli import choices
-from relaydp.cli.choices import among
 from relaydp.cli.options import (
     DATA,
-    GRAPH,
-    OUTPUT,
+    MAIN,
     PRIVACY,
-    PROBLEM,
     RUN,
     AsJson,
+    BudgetOptions,
+    ConfigFile,
+    DataOptions,
+    GraphOptions,
+    Mechanism,
+    On,
     Overwrite,
+    PlanOptions,
+    ProblemOptions,
     Quiet,
+    RunOptions,
     flag,
+    parse_place,
+    passed,
     print_json,
+    spread,
 )
-from relaydp.cli.progress import step_bar
-from relaydp.errors import InputError, choose
+from relaydp.cli.progress import Report, step_bar
+from relaydp.errors import InputError
 
 if TYPE_CHECKING:
     from relaydp.privacy import PrivacyAccount
     from relaydp.result import Result
-    from relaydp.settings.config import RunSection
+    from relaydp.settings.config import Config, RunSection
 
 DIVERGED, INTERRUPTED = 3, 130  # exit codes
-CLUSTER, PLACES = "Cluster", ("local", "ray")
+CLUSTER = "One process per agent (--on ray)"
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by `relaydp run --out` or Result.save.")]
 
 
-def run(
-    ctx: typer.Context,
-    config: Annotated[
+@dataclass(frozen=True)
+class ApartOptions:
+    """Of a run over files, one per agent, each read by a process of its own."""
+
+    columns: Annotated[
+        str | None,
+        flag(
+            CLUSTER,
+            "Features of --data 'PATTERN' (one file per agent), in order; --features for files without names.",
+            "NAME,NAME,...",
+        ),
+    ] = None
+    checkpoint: Annotated[
         Path | None,
-        typer.Argument(metavar="CONFIG.toml", help="Settings; flags override them. See examples/run.toml."),
-    ] = None,
-    data: Annotated[
-        str | None,
-        flag(DATA, "Catalogue name or file; default fashion-small.", "NAME|PATH", complete=among(choices.DATA_SETS)),
-    ] = None,
-    label: Annotated[str | None, flag(DATA, "A file's label column.", "COLUMN")] = None,
-    groups: Annotated[list[str] | None, flag(DATA, "A column that is no feature; repeatable.", "COLUMN")] = None,
-    drop: Annotated[list[str] | None, flag(DATA, "A column to leave out; repeatable.", "COLUMN")] = None,
-    features: Annotated[
-        int | None,
-        flag(
-            DATA, "How many features a record has; a private run on a LIBSVM file, which does not say, needs it.", "N"
-        ),
-    ] = None,
-    loss: Annotated[
-        str | None,
-        flag(
-            PROBLEM,
-            "logistic, least-squares, softmax or huber; default: by --classes, or without privacy by the labels.",
-            "NAME",
-            complete=among(choices.LOSSES),
-        ),
-    ] = None,
-    classes: Annotated[
-        str | None,
-        flag(
-            PROBLEM,
-            "Every label there may be, known without the records; a private run on a file needs it for logistic and "
-            "softmax. Two mean logistic, more softmax.",
-            "A,B",
-        ),
-    ] = None,
-    agents: Annotated[
-        str | None, flag(PROBLEM, "A count, sizes such as 120,80,256, or a column; default 8.", "N|SIZES|COLUMN")
-    ] = None,
-    l1: Annotated[float | None, flag(PROBLEM, "Weight of the 1-norm; default 0.")] = None,
-    l2: Annotated[float | None, flag(PROBLEM, "Weight of the ridge; default 0.01.")] = None,
-    intercept: Annotated[
-        bool | None, flag(PROBLEM, "Add an unpenalised constant.", None, "--intercept/--no-intercept")
-    ] = None,
-    record_norm: Annotated[
-        float | None, flag(PROBLEM, "Public bound on a record's norm; longer ones are shrunk to it.")
-    ] = None,
-    ranges: Annotated[
-        str | None,
-        flag(
-            PROBLEM,
-            "Public range of the features, or fit (looks at the records), or fit-public (they are public); "
-            "default: the catalogue's, or none.",
-            "LOW,HIGH|fit",
-            complete=among(choices.RANGES),
-        ),
-    ] = None,
-    clip: Annotated[
-        float | None, flag(PROBLEM, "Bound on one record's gradient; default: the most that the bounds above allow.")
-    ] = None,
-    label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
-    threshold: Annotated[float | None, flag(PROBLEM, "Where huber turns into a line; default 1.")] = None,
-    graph: Annotated[
-        str | None,
-        flag(
-            GRAPH,
-            "ring, path, star, complete, grid:4x8, torus, hypercube, erdos-renyi:0.3, watts-strogatz:4,0.1, "
-            "random-regular:4, or a .graphml, .txt, .csv or .edges file; default ring.",
-            "NAME|PATH",
-            complete=among(choices.GRAPHS),
-        ),
-    ] = None,
-    walk: Annotated[
-        str | None,
-        flag(
-            GRAPH,
-            "random, cyclic, lazy, nonbacktracking or tour; default random.",
-            "NAME",
-            complete=among(choices.WALKS),
-        ),
-    ] = None,
-    start: Annotated[int | None, flag(GRAPH, "The agent that holds the first baton; default 0.")] = None,
-    epsilon: Annotated[
-        float | None,
-        flag(PRIVACY, "How much may leak about any record, over the whole run; without it there is no privacy."),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        flag(PRIVACY, "The chance that the promise fails; below 1/m for agents with m records. Default 1e-5."),
-    ] = None,
-    allow_large_delta: Annotated[
-        bool | None, flag(PRIVACY, "Promise a delta of 1/m or more all the same.", None, "--allow-large-delta")
-    ] = None,
+        flag(CLUSTER, "Save the state of such a run in this folder, and continue from it.", "FOLDER"),
+    ] = None
+
+
+@spread
+def run(
+    data: DataOptions,
+    problem: ProblemOptions,
+    graph: GraphOptions,
+    budget: BudgetOptions,
+    how: RunOptions,
+    planned: PlanOptions,
+    apart: ApartOptions,
+    config: ConfigFile = None,
+    out: Annotated[Path | None, flag(MAIN, "Keep the result in this new folder.", "FOLDER")] = None,
     account: Annotated[
         str | None,
         flag(
@@ -143,85 +87,8 @@ def run(
             "FILE",
         ),
     ] = None,
-    mechanism: Annotated[
-        str | None,
-        flag(
-            PRIVACY,
-            "gradient (sound), objective (of methods that minimise exactly; simulations only, with --seed), published "
-            "(the paper's; no guarantee) or none; default with --epsilon: the algorithm's own, gradient or objective.",
-            "NAME",
-            complete=among(choices.MECHANISMS),
-        ),
-    ] = None,
-    variant: Annotated[
-        str | None,
-        flag(
-            PRIVACY,
-            "Of published: for recal memoryless, carried or replace, for d-admm messages or objective; default: the "
-            "first.",
-            "NAME",
-            complete=among(choices.VARIANTS),
-        ),
-    ] = None,
-    ratio: Annotated[
-        float | None,
-        flag(PRIVACY, "Each activation's share of the budget over the one before; default: the best spread."),
-    ] = None,
-    limits: Annotated[
-        list[str] | None,
-        flag(PRIVACY, "An agent that allows less than --epsilon; repeatable.", "AGENT=EPSILON", "--limit"),
-    ] = None,
-    prior: Annotated[
-        str | None,
-        flag(
-            PRIVACY,
-            "PUBLIC records of the same columns: the budget is planned for them, and plans are tried on them.",
-            "NAME|PATH",
-            complete=among(choices.DATA_SETS),
-        ),
-    ] = None,
-    algorithm: Annotated[
-        str | None, flag(RUN, "recal, afbs, ...; default recal.", "NAME", complete=among(choices.ALGORITHMS))
-    ] = None,
-    activations: Annotated[
-        int | None, flag(RUN, "How often an agent acts: the PLF; default: chosen from public facts.")
-    ] = None,
-    steps: Annotated[
-        str | None,
-        flag(
-            RUN,
-            "tuned, paper, or alpha=..,beta=..,gamma=..; default tuned.",
-            "NAME|NUMBERS",
-            complete=among(choices.STEPS),
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        flag(
-            RUN,
-            "Of walk and noise: makes the run a simulation without a promise, the same again for the same seed. "
-            "Default: none, and secret noise.",
-        ),
-    ] = None,
-    on: Annotated[str, flag(CLUSTER, "local (this process) or ray (a cluster); default local.", "PLACE")] = "local",
-    address: Annotated[
-        str | None,
-        flag(
-            CLUSTER, "Of a Ray cluster: HOST:6379, ray://HOST:10001 or auto; default: one is started here.", "ADDRESS"
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        flag(
-            CLUSTER,
-            "Features of --data 'PATTERN', one file an agent, in order; --features for files without names.",
-            "NAME,NAME,...",
-        ),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, flag(CLUSTER, "Keep where such a run stands in this folder, and go on from it.", "FOLDER")
-    ] = None,
-    out: Annotated[Path | None, flag(OUTPUT, "Keep the result in this new folder.", "FOLDER")] = None,
+    mechanism: Mechanism = None,
+    on: On = "local",
     overwrite: Overwrite = False,
     json_: AsJson = False,
     quiet: Quiet = False,
@@ -234,65 +101,80 @@ def run(
     relaydp run examples/run.toml --seed 7 --out results/seven
     relaydp run --on ray --data 'parts/*.csv' --columns age,dose --label ill --classes 0,1 --ranges 0,1
 
-    With --epsilon a run is private: its noise is secret, kept nowhere, and other in every run. With --seed it is a
+    With --epsilon a run is private: its noise is secret, kept nowhere, and different in every run. With --seed it is a
     simulation, which can be repeated and promises nothing.
+
+    Some settings have no option and are set in the TOML file only: examples/run.toml lists them all.
 
     \b
     Exit codes:
       0    finished
-      2    something to put right: nothing ran and nothing was written
+      2    an error to correct: nothing ran and nothing was written
       3    the run diverged
       130  interrupted: what was done is shown, and kept with --out
     """
-    from relaydp.settings.config import FLAGS, build, read_config
+    from relaydp.settings.config import read_config
 
     if out is not None:
         check_out(out, overwrite)
     elif overwrite:
-        raise InputError("--overwrite arrived without --out; needed the folder to replace. Add --out FOLDER.")
-    # Every flag that was given, by name; what each means is config.py's business, for files and flags alike.
-    given = {name: ctx.params[name] for name in FLAGS if ctx.params[name] not in (None, [], ())}
+        raise InputError("--overwrite needs --out, the folder to replace. Add --out FOLDER.")
+    given = passed(data, problem, graph, budget, how, planned, account=account, mechanism=mechanism)
     settings = read_config(config, given)
-    choose("--on", on, PLACES)
-    public = {"--columns": columns, "--checkpoint": checkpoint}
-    apart = on == "ray" and any(sign in settings.data.source for sign in "*?[")
-    for name, value in ({} if apart else public).items():
-        if value is not None:
-            raise InputError(f"{name} arrived for a run in one piece; it needs --on ray and --data 'PATTERN'.")
-    if address is not None and on != "ray":
-        raise InputError(f"--address {address} arrived with --on local; add --on ray.")
-    if on == "ray":
+    place, address = parse_place(on)
+    one_process_each = place == "ray" and any(sign in settings.data.source for sign in "*?[")
+    for name, value in ({} if one_process_each else passed(apart)).items():
+        raise InputError(f"--{name} {value} is for one process per agent; add --on ray and --data 'PATTERN'.")
+    if place == "ray":
         from relaydp.cluster.solving_apart import check_seeded
 
         check_seeded(settings.run.epsilon is not None, settings.run.seed)
     check_kept(settings.run)
     charged = open_account(settings.run)
     with step_bar(quiet or json_, "reading the data") as report:
-        if apart:
-            from relaydp.cluster.solving_apart import solve_apart
-            from relaydp.settings.config import build_apart
-
-            parts, network, asked = build_apart(settings, columns)
-            report("starting the agents")
-            hops = report.hops(f"{asked['algorithm']} on {network.name}")
-            with redirect_stdout(sys.stderr):  # where Ray tells of agents that it starts again: stdout is the result's
-                result = solve_apart(parts, network, **asked, address=address, checkpoint=checkpoint, progress=hops)
+        if one_process_each:
+            result = _run_apart(settings, apart, address, report)
+        elif place == "ray":
+            result = _run_on_ray(settings, address, out is not None, report)
         else:
-            problem, network, asked = build(settings)
-            # The transcript is only kept to be saved: it is by far the largest part of a result.
-            asked["transcript"] = out is not None
-            report("planning")
-            if on == "ray":
-                from relaydp.cluster.solving_apart import solve_on_ray
-
-                result = solve_on_ray(problem, network, **asked, address=address)
-            else:
-                from relaydp.engine import solve
-
-                hops = report.hops(f"{asked['algorithm']} on {network.name}")
-                result = solve(problem, network, **asked, account=charged, progress=hops)
+            result = _run_here(settings, charged, out is not None, report)
     saved = None if out is None else result.save(out, overwrite=overwrite)
     finish(result, saved, json_, quiet, charged)
+
+
+def _run_here(settings: Config, account: PrivacyAccount | None, transcript: bool, report: Report) -> Result:
+    """In this process. The transcript is by far the largest part of a result, and only kept to be saved."""
+    from relaydp.settings.config import build
+
+    problem, network, asked = build(settings)
+    report("planning")
+    from relaydp.engine import solve
+
+    hops = report.hops(f"{asked['algorithm']} on {network.name}")
+    return solve(problem, network, **asked, account=account, transcript=transcript, progress=hops)
+
+
+def _run_on_ray(settings: Config, address: str | None, transcript: bool, report: Report) -> Result:
+    """The whole run as one task of a Ray cluster."""
+    from relaydp.settings.config import build
+
+    problem, network, asked = build(settings)
+    report("planning")
+    from relaydp.cluster.solving_apart import solve_on_ray
+
+    return solve_on_ray(problem, network, **asked, transcript=transcript, address=address)
+
+
+def _run_apart(settings: Config, apart: ApartOptions, address: str | None, report: Report) -> Result:
+    """Every agent as a Ray actor, which alone reads its file."""
+    from relaydp.cluster.solving_apart import solve_apart
+    from relaydp.settings.config import build_apart
+
+    parts, network, asked = build_apart(settings, apart.columns)
+    report("starting the agents")
+    hops = report.hops(f"{asked['algorithm']} on {network.name}")
+    with redirect_stdout(sys.stderr):  # Ray reports restarted agents on stdout, which is for the result
+        return solve_apart(parts, network, **asked, address=address, checkpoint=apart.checkpoint, progress=hops)
 
 
 def show(folder: Folder, json_: AsJson = False) -> None:

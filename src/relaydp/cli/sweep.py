@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from relaydp.cli.options import OUTPUT, RUN, AsJson, Overwrite, Quiet, flag, print_json
+from relaydp.cli.options import OUTPUT, RUN, AsJson, On, Overwrite, Quiet, flag, parse_place, print_json
 from relaydp.cli.progress import step_bar
-from relaydp.errors import InputError, choose
+from relaydp.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from relaydp.cluster.study import Study
 
 FAILED, INTERRUPTED = 1, 130  # exit codes
-PLACES = ("local", "ray")
 MOST_LINES = 40  # cases that the table on the screen shows; the file has all
 SIMULATION = (
     "simulation: no promise. Noise comes from seeds; planned is the epsilon that the proof gives the same plan."
@@ -32,21 +31,15 @@ COORDINATES = ("data", "agents_asked", "graph", "algorithm", "walk", "activation
 
 def sweep(
     study: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="What to run. See examples/study.toml.")],
-    on: Annotated[
-        str, flag(RUN, "local (processes of this machine) or ray (a cluster); default local.", "PLACE")
-    ] = "local",
-    address: Annotated[
-        str | None,
-        flag(RUN, "Of a Ray cluster: HOST:6379, ray://HOST:10001 or auto; default: one is started here.", "ADDRESS"),
-    ] = None,
+    on: On = "local",
     jobs: Annotated[
         int | None, flag(RUN, "How many workers; default: as many as cores, or the cluster, allow.", "N")
     ] = None,
     out: Annotated[
-        Path | None, flag(OUTPUT, "Keep the results in this folder; default: one called like the study.", "FOLDER")
+        Path | None, flag(OUTPUT, "Keep the results in this folder; default: one with the name of the study.", "FOLDER")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Do what is missing or failed in --out.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--resume", help="Run what is missing or failed in --out.", rich_help_panel=OUTPUT)
     ] = False,
     overwrite: Overwrite = False,
     dry_run: Annotated[
@@ -60,7 +53,7 @@ def sweep(
     \b
     relaydp sweep examples/study.toml --out results
     relaydp sweep examples/study.toml --out results --resume
-    relaydp sweep examples/study.toml --on ray --address head:6379
+    relaydp sweep examples/study.toml --on ray:head:6379
 
     Runs with a budget are simulations without a promise: their noise comes from seeds, and epsilon is what a private
     run of the plan costs.
@@ -71,16 +64,16 @@ def sweep(
     Exit codes:
       0    all runs were made
       1    some failed: their rows say why, and --resume tries them again
-      2    something to put right: nothing ran
+      2    an error to correct: nothing ran
       130  interrupted: what was done is kept, and --resume goes on
     """
-    choose("--on", on, PLACES)
+    place, address = parse_place(on)
     if resume and overwrite:
-        raise InputError("--resume and --overwrite arrived; needed one: go on with what is there, or begin anew.")
+        raise InputError(
+            "--resume and --overwrite exclude each other: one continues what is there, one replaces it. Leave one out."
+        )
     if jobs is not None and jobs < 1:
-        raise InputError(f"--jobs {jobs} arrived; needed 1 or more.")
-    if address is not None and on != "ray":
-        raise InputError(f"--address {address} arrived with --on local; add --on ray.")
+        raise InputError(f"--jobs {jobs} is too few; needed 1 or more.")
     with step_bar(quiet or json_, "reading the study") as report:
         from relaydp.cluster.study import read_study
 
@@ -91,7 +84,7 @@ def sweep(
             return
         began = time.perf_counter()
         places = {"folder": folder, "jobs": jobs, "address": address, "resume": resume, "overwrite": overwrite}
-        table = _run(asked, on, report, _again(study, folder, on, address), places)
+        table = _run(asked, place, report, _again(study, folder, on), places)
     summary = _summary(asked, table, folder, time.perf_counter() - began)
     if json_:
         print_json(summary)
@@ -101,7 +94,7 @@ def sweep(
             typer.echo(summary["guarantee"])
         typer.echo(f"{summary['runs']:,} runs in {summary['seconds']:.1f} s: {folder / 'results.parquet'}")
     if summary["failed"]:
-        _say_failed(summary, _again(study, folder, on, address))
+        _say_failed(summary, _again(study, folder, on))
         raise typer.Exit(FAILED)
 
 
@@ -124,8 +117,8 @@ def _run(study: Study, on: str, report: Report, again: str, places: dict[str, An
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _again(study: Path, folder: Path, on: str, address: str | None) -> str:
-    place = "" if on == "local" else f" --on {on}" + (f" --address {address}" if address else "")
+def _again(study: Path, folder: Path, on: str) -> str:
+    place = "" if on == "local" else f" --on {on}"
     return f"relaydp sweep {study}{place} --out {folder} --resume"
 
 

@@ -91,7 +91,7 @@ def _start(ray: Any, cores: int | None) -> None:
     except (Exception, SystemExit) as error:  # Ray ends the process where a part of it does not start
         raise InputError(
             f"Ray could not be started on this machine ({_first_line(error)}); its logs are in /tmp/ray. Try --on "
-            "local, or join a cluster with --address HOST:6379."
+            "local, or join a cluster with --on ray:HOST:6379."
         ) from None
 
 

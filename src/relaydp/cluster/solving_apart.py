@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from relaydp import defaults
 from relaydp.algorithm import find_algorithm
 from relaydp.cluster.agent_actors import PartySetup, Placement, RayAgents, check_travels
 from relaydp.cluster.checkpoint import Keeper, Standing
@@ -85,10 +86,10 @@ def solve_apart(
     features: int | None = None,
     label: str | None = None,
     classes: Sequence[Any] | None = None,
-    l1: float = 0.0,
-    l2: float = 0.0,
+    l1: float = defaults.L1,
+    l2: float = defaults.L2,
     regulariser: Regulariser | None = None,
-    intercept: bool = False,
+    intercept: bool = defaults.INTERCEPT,
     record_norm: float | None = None,
     ranges: Any = None,
     clip: float | None = None,
@@ -97,7 +98,7 @@ def solve_apart(
     smoothness: float | None = None,
     dim: int | None = None,
     mechanism: str | None = AUTO,
-    walk: str = "random",
+    walk: str = defaults.WALK,
     activations: int | None = None,
     steps: Any = "tuned",
     seed: int | None = None,

@@ -23,11 +23,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
+from relaydp import defaults
 from relaydp._toml import line_of
 from relaydp.errors import InputError, choose, short
 from relaydp.settings.config import (
-    AGENTS,
-    DELTA,
     Config,
     DataSection,
     GraphSection,
@@ -296,14 +295,14 @@ def _coordinates(made: dict[str, Any], spot: dict[str, Any], budget: dict[str, f
     return {
         "data": made["data"]["source"],
         "loss": made["problem"]["loss"],  # None: by the classes
-        "agents_asked": str(AGENTS if agents is None and not graph["file"] and not graph["edges"] else agents),
+        "agents_asked": str(defaults.AGENTS if agents is None and not graph["file"] and not graph["edges"] else agents),
         "graph": graph["kind"] or graph["file"] or ("edges" if graph["edges"] else "ring"),
         "algorithm": run["algorithm"],
         "walk": spot["walks"],
         "activations_asked": run["activations"],
         "mechanism": run["mechanism"] if budget is not None else NONE,
         "epsilon_asked": None if budget is None else budget["epsilon"],
-        "delta_asked": None if budget is None else budget.get("delta", run["delta"] or DELTA),
+        "delta_asked": None if budget is None else budget.get("delta", run["delta"] or defaults.DELTA),
     }
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from relaydp import defaults
 from relaydp._atomic import new_folder
 from relaydp.algorithm import ALGORITHMS, find_algorithm
 from relaydp.engine.saved_comparison import COMPARISON, SavedComparison
@@ -89,7 +90,7 @@ def compare(
     mechanism: str | None = AUTO,
     seeds: Iterable[int] = range(16),
     activations: int | None = None,
-    walk: str = "tour",
+    walk: str = defaults.WALK,
     ratio: float | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Comparison:

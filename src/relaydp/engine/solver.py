@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from relaydp import defaults
 from relaydp.algorithm import find_algorithm
 from relaydp.engine.loop import Outcome, run
 from relaydp.engine.progress import Progress, shown
@@ -39,7 +40,7 @@ def solve(
     budget: Budget | None = None,
     *,
     activations: int | None = None,
-    walk: str = "random",
+    walk: str = defaults.WALK,
     steps: Any = "tuned",
     seed: int | None = None,
     account: PrivacyAccount | None = None,
@@ -72,7 +73,8 @@ def solve(
         activations: The PLF. Without privacy (and under "published") the run ends when some agent has acted this often;
             under "gradient" every agent acts exactly this often and then only relays. Default: chosen from public facts
             when there is a budget, else 300.
-        walk: "random" (the default), "cyclic", "lazy", "nonbacktracking" or "tour". Synchronous methods have no walk.
+        walk: "tour" (the default: possible on every connected graph, and each lap visits every agent), "cyclic",
+            "random", "lazy" or "nonbacktracking". Synchronous methods have no walk.
         steps: "tuned" (the default: for this graph and walk, from public facts in a private run), "paper", or the
             algorithm's own numbers; for recal {"alpha": ..., "beta": ..., "gamma": ...} for the f_i/n, r/n form.
         seed: None (the default): a run with a budget is private, its noise is drawn from the operating system and kept
@@ -97,7 +99,7 @@ def solve(
         trace: Whether to measure the run (not covered by epsilon), at up to 201 points, or where these would take long
             at as many as cost a twentieth of the run. A number, 2 or more, asks for so many points. Default: True.
         reference: Whether to compute the minimiser, which relative errors are measured against (not covered by
-            epsilon). Default: True.
+            epsilon). Where the problem has none, the run goes on without relative errors. Default: True.
         progress: None (the default) shows a bar when stderr is a terminal; True or False decides; a function is called
             with (hops done, hops in all).
 
@@ -112,8 +114,6 @@ def solve(
         PrivacyError: The run would not be private as asked: a mechanism that needs a budget has none, or the algorithm
             does not have it; "objective" has no seed; classes, features or the split were found in the records; delta
             is 1/m or more for an agent with m records; a limit is above the budget; or the account would be overspent.
-        RelayError: `reference` is asked for and the problem has no minimiser. A private run has no reference then, and
-            goes on.
 
     Example:
         >>> import relaydp as rd
@@ -162,12 +162,14 @@ def solve(
         found = _find_reference(problem) if reference else None
     with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
         outcome = run(problem, graph, plan, first, source, transcript, report)
-    best = _best(found, isinstance(source, Secret))
+    best, lacking = _best(found, isinstance(source, Secret))
     history = None
     if trace:
         most = None if isinstance(trace, bool | np.bool_) else int(trace)
         history = make_trace(problem, plan, first, outcome.at, outcome.points, best, most)
     status, sentence = _verdict(problem, plan, outcome, history)
+    if lacking:
+        sentence += f" There is no relative error: {lacking}"
     if best is not None and not plan.private and np.linalg.norm(best.x) <= TINY:
         sentence += " The minimiser is x* = 0 here, so relative error has no meaning: lower l1."
     asked = {
@@ -345,18 +347,16 @@ def _find_reference(problem: Problem) -> Callable[[], Reference]:
     return found.result
 
 
-def _best(found: Callable[[], Reference] | None, secret: bool) -> Reference | None:
-    """The minimiser, where it was asked for.
+def _best(found: Callable[[], Reference] | None, secret: bool) -> tuple[Reference | None, str]:
+    """The minimiser, where it was asked for, or the reason why there is none.
 
-    That there is none (separable classes without a ridge) or that it is hard to find is a fact about the records. Of a
-    private run it is neither said nor a reason to lose the model, whose price is paid: it has no reference then.
+    That there is none (separable classes without a ridge), or that it is hard to find, is no reason to lose the model:
+    the run then has no reference. It is a fact about the records, so that a private run does not say it.
     """
     try:
-        return None if found is None else found()
-    except RelayError:
-        if secret:
-            return None
-        raise
+        return (None if found is None else found()), ""
+    except RelayError as error:
+        return None, "" if secret else str(error)
 
 
 def _check_trace(trace: object) -> None:

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from relaydp import defaults
 from relaydp.algorithm import Algorithm, Turn
 from relaydp.arrays import placed
 from relaydp.engine.loop import (
@@ -105,7 +106,7 @@ def sweep(
     algorithm: str = "recal",
     mechanism: str | None = AUTO,
     activations: int | None = None,
-    walk: str = "random",
+    walk: str = defaults.WALK,
     steps: Any = "tuned",
     start: int = 0,
     ratio: float | None = None,
@@ -128,7 +129,7 @@ def sweep(
         algorithm: A name from `relaydp.algorithms()`. Default: "recal".
         mechanism: As in `solve`. Default: "auto".
         activations: The PLF. Default: as in `solve`, for each budget.
-        walk: "random" (the default), "cyclic", "lazy", "nonbacktracking" or "tour". Runs with "cyclic" or "tour" share
+        walk: "tour" (the default), "cyclic", "random", "lazy" or "nonbacktracking". Runs with "tour" or "cyclic" share
             a route, which is faster.
         steps: "tuned" (the default), "paper", or the algorithm's own numbers.
         start: The agent that holds the baton first. Default: 0.

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from relaydp import problem
+from relaydp import defaults, problem
 from relaydp.errors import InputError, PrivacyError, short
 from relaydp.estimator.base import RelayEstimator
 
@@ -39,7 +39,7 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
             the root of the number of features, where there are bounds.
         clip: Bound on the norm of one record's gradient. Default: the most that the bounds allow.
         l1: Weight of the 1-norm, on coefficients of scaled features. Default: 0.
-        l2: Weight of the ridge, on coefficients of scaled features. Default: 0.01.
+        l2: Weight of the ridge, on coefficients of scaled features. Default: 0.
         fit_intercept: Whether to add a constant, which nothing penalises. Default: True.
         algorithm: A name from `relaydp.algorithms()`; one that minimises exactly is for simulations alone. Default:
             "recal".
@@ -84,18 +84,18 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         self,
         *,
         epsilon: float = 1.0,
-        delta: float = 1e-5,
-        graph: Any = "ring",
-        agents: int = 8,
+        delta: float = defaults.DELTA,
+        graph: Any = defaults.GRAPH,
+        agents: int = defaults.AGENTS,
         bounds: Any = None,
         classes: Any = None,
         record_norm: float | None = None,
         clip: float | None = None,
-        l1: float = 0.0,
-        l2: float = 1e-2,
-        fit_intercept: bool = True,
-        algorithm: str = "recal",
-        walk: str = "tour",
+        l1: float = defaults.L1,
+        l2: float = defaults.L2,
+        fit_intercept: bool = defaults.FIT_INTERCEPT,
+        algorithm: str = defaults.ALGORITHM,
+        walk: str = defaults.WALK,
         activations: int | None = None,
         account: Any = None,
         random_state: Any = None,

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from relaydp import defaults
 from relaydp.algorithm import Algorithm, find_algorithm
 from relaydp.algorithm.base import OBJECTIVE
 from relaydp.errors import InputError, PrivacyError, choose
@@ -52,7 +53,7 @@ def plan(
     *,
     algorithm: str = "recal",
     activations: int | None = None,
-    walk: str = "random",
+    walk: str = defaults.WALK,
     steps: Any = "tuned",
     ratio: float | None = None,
     limits: Limits = None,

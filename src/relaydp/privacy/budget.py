@@ -97,7 +97,7 @@ def check_records(budget: Budget, sizes: ArrayLike) -> None:
             f"delta={budget.delta!r} arrived for an agent with {most} records; needed less than 1/{most} = "
             f"{1 / most:.3g}: an agent that hands out one of its records whole, picked at random, promises as much. "
             f"Pass a smaller one, such as {_well_below(most):g}. Whoever wants this one all the same says so by name, "
-            "with Budget(epsilon, delta, allow_large_delta=True) or --allow-large-delta."
+            "with Budget(epsilon, delta, allow_large_delta=True), or allow_large_delta = true in [run] of a TOML file."
         )
 
 

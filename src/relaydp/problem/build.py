@@ -28,6 +28,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from relaydp import defaults
 from relaydp.data import Records, load_data
 from relaydp.data.records import check_exact, frozen, sorted_classes
 from relaydp.errors import InputError, PrivacyError, choose
@@ -201,11 +202,11 @@ def _check_regulariser(problem: Problem) -> None:
 def logistic(
     data: Records | str,
     agents: Agents,
-    l2: float = 0.0,
-    l1: float = 0.0,
+    l2: float = defaults.L2,
+    l1: float = defaults.L1,
     *,
     regulariser: Regulariser | None = None,
-    intercept: bool = False,
+    intercept: bool = defaults.INTERCEPT,
     record_norm: float | None = None,
     ranges: Any = None,
     clip: float | None = None,
@@ -236,11 +237,11 @@ def logistic(
 def softmax(
     data: Records | str,
     agents: Agents,
-    l2: float = 0.0,
-    l1: float = 0.0,
+    l2: float = defaults.L2,
+    l1: float = defaults.L1,
     *,
     regulariser: Regulariser | None = None,
-    intercept: bool = False,
+    intercept: bool = defaults.INTERCEPT,
     record_norm: float | None = None,
     ranges: Any = None,
     clip: float | None = None,
@@ -271,11 +272,11 @@ def softmax(
 def least_squares(
     data: Records | str,
     agents: Agents,
-    l2: float = 0.0,
-    l1: float = 0.0,
+    l2: float = defaults.L2,
+    l1: float = defaults.L1,
     *,
     regulariser: Regulariser | None = None,
-    intercept: bool = False,
+    intercept: bool = defaults.INTERCEPT,
     record_norm: float | None = None,
     ranges: Any = None,
     clip: float | None = None,
@@ -302,12 +303,12 @@ def least_squares(
 def huber(
     data: Records | str,
     agents: Agents,
-    l2: float = 0.0,
-    l1: float = 0.0,
+    l2: float = defaults.L2,
+    l1: float = defaults.L1,
     *,
-    threshold: float = 1.0,
+    threshold: float = defaults.THRESHOLD,
     regulariser: Regulariser | None = None,
-    intercept: bool = False,
+    intercept: bool = defaults.INTERCEPT,
     record_norm: float | None = None,
     ranges: Any = None,
     clip: float | None = None,
@@ -335,8 +336,8 @@ def custom(
     loss_fn: Callable[[Array, Array, Array], Array],
     data: Records | str,
     agents: Agents,
-    l2: float = 0.0,
-    l1: float = 0.0,
+    l2: float = defaults.L2,
+    l1: float = defaults.L1,
     *,
     dim: int | None = None,
     smoothness: float | None = None,
@@ -394,12 +395,12 @@ def public_facts(
     *,
     loss: str = "logistic",
     record_norm: float | None = None,
-    l2: float = 0.0,
+    l2: float = defaults.L2,
     clip: float | None = None,
     label_bound: float | None = None,
-    intercept: bool = False,
+    intercept: bool = defaults.INTERCEPT,
     classes: int = 2,
-    threshold: float = 1.0,
+    threshold: float = defaults.THRESHOLD,
 ) -> Facts:
     """What a private run decides by, said without any data: for planning before anybody shares anything.
 

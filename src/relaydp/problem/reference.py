@@ -1,7 +1,8 @@
 """A reference minimiser: the answer every algorithm is measured against, with a certificate.
 
 Accelerated proximal gradient with restarts (O'Donoghue and Candes 2015, arXiv:1204.3982) finds the region; semismooth
-Newton on the fixed-point equation finishes. The certificate is that equation's residual,
+Newton on the fixed-point equation finishes. Without a ridge gradients can be slow: after `SLOW` steps a smooth F
+is minimised by Newton's method with a line search. The certificate is the residual of that equation,
 
     || x - prox_{t r}(x - t grad f(x)) || / t          t = 1/L,
 
@@ -27,9 +28,14 @@ BLOCK = 50  # accelerated steps between looks at the residual
 MAX_BLOCKS = 4000
 NEWTON_DIM = 4096  # dense Newton systems up to this size
 NEWTON_STEPS = 30
+SLOW = 1000  # accelerated steps after which Newton's method is tried from where they stand
+SEARCH_STEPS, HALVINGS = 30, 30  # of Newton's method with a line search
+SEARCH_WORK = 2**34  # multiplications: a Hessian that takes more is not made for a search
+WORK = 2**36  # multiplications that accelerated steps may take where there is no ridge, some minutes on one core
+FAR = 2.0**20  # how far along a ray F is looked at
 DAMPING = 1e-12  # far below any curvature that matters, far above rounding
 NEWTON_FROM = 1e-2  # relative residual below which Newton is worth a try
-
+NONE = "the problem has no minimiser (separable classes without l2): F falls without end. Raise l2."
 
 Carry = tuple[Array, Array, Array]  # the point, the extrapolated point, the momentum
 
@@ -61,8 +67,11 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
     scale = max(1.0, float(slope))
     goal, best, steps = tolerance * scale, (np.inf, x), 0
     newton_at = NEWTON_FROM * scale
+    smooth = problem.regulariser.kind == "none"
     carry = (x, x, placed(1.0))
-    for _ in range(MAX_BLOCKS):
+    a_step = len(problem.data) * problem.dim  # multiplications, about
+    blocks = MAX_BLOCKS if problem.l2 > 0.0 else min(MAX_BLOCKS, max(SLOW, WORK // a_step) // BLOCK)
+    for _ in range(blocks):
         carry, residual = _block(terms, agent_records, carry, t)
         steps += BLOCK
         now = float(residual)
@@ -77,16 +86,22 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
             if best[0] <= goal:
                 break
             newton_at = 0.01 * newton_at  # the active set is not right yet: come closer first
+        if steps == SLOW:
+            if _falls(problem, carry[0]):
+                raise RelayError(NONE)
+            if smooth and problem.dim <= NEWTON_DIM and a_step * problem.dim <= SEARCH_WORK:
+                best = min(best, _search(problem, carry[0], t, agent_records, goal), key=lambda found: found[0])
+                break  # what Newton's method does not find in many steps, gradients do not find at all
     reached, x = best
     if not reached <= max(goal, 1e-9 * scale):
         raise RelayError(
-            f"the reference minimiser stopped at a residual of {reached:.1e} after {steps} steps; the problem may have "
-            "no minimiser (separable classes without l2) or be very ill-conditioned. Raise l2."
+            f"no minimiser was found: the residual is {reached:.1e} after {steps} steps. There may be none "
+            "(separable classes without l2), or the problem is very ill-conditioned. Raise l2."
         )
     x = np.asarray(x)
     value, beyond = problem.objectives(np.stack([x, 2.0 * x]))
     if value > 0.0 and beyond < 0.5 * value:  # F falls along the ray through x: the residual fades, no minimiser nears
-        raise RelayError("the problem has no minimiser (separable classes without l2): F falls without end. Raise l2.")
+        raise RelayError(NONE)
     known[tolerance] = Reference(x, float(value), reached, steps)
     return known[tolerance]
 
@@ -136,6 +151,41 @@ def _system(terms: Terms, agent_records: AgentRecords, x: Array, t: Array) -> tu
     return gap, (1.0 + DAMPING) * jnp.eye(x.size, dtype=x.dtype) - jax.jacfwd(_forward, argnums=2)(
         terms, agent_records, x, t
     )
+
+
+def _falls(problem: Problem, x: Array) -> bool:
+    """Whether F falls without end along the ray through x, as it does where x separates the classes.
+
+    F is convex: what does not rise from FAR to FAR^2 times x has no least value that float64 could find on the ray.
+    """
+    here, far, farther = problem.objectives(np.stack([np.asarray(x) * scale for scale in (1.0, FAR, FAR * FAR)]))
+    return bool(here > 0.0 and far < 0.5 * here and farther <= far)
+
+
+def _search(problem: Problem, x: Array, t: float, agent_records: AgentRecords, goal: float) -> tuple[float, Array]:
+    """Newton's method with a line search on a smooth F: the residual where it ends, and the point.
+
+    Near the end F no longer tells points apart: `_newton`, which looks at the residual, finishes.
+    """
+    value, now = problem.objective(x), np.inf
+    for _ in range(SEARCH_STEPS):
+        x, now = _newton(problem, x, float(_residual(problem.terms, agent_records, x, t)), t, agent_records, goal)
+        if now <= goal:
+            break
+        if _falls(problem, x):
+            raise RelayError(NONE)
+        gap, matrix = (np.asarray(part) for part in _system(problem.terms, agent_records, x, t))
+        try:
+            step = np.linalg.solve(matrix, gap)
+        except np.linalg.LinAlgError:
+            break
+        shares = 0.5 ** np.arange(HALVINGS)
+        values = problem.objectives(np.asarray(x) - shares[:, None] * step)
+        at = int(np.argmin(np.where(np.isfinite(values), values, np.inf)))
+        if not values[at] < value:
+            break
+        x, value = placed(np.asarray(x) - shares[at] * step), float(values[at])
+    return now, x
 
 
 def _newton(

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
+from relaydp import defaults
 from relaydp._toml import line_of
 from relaydp.errors import InputError, PrivacyError, choose, short
 from relaydp.settings.values import (
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from relaydp.graph import Graph
     from relaydp.problem import Facts, Problem
 
-DATA, AGENTS, L2, DELTA = "fashion-small", 8, 1e-2, 1e-5
 MOST_CLASSES = 20  # more different whole-number labels than this are numbers, not classes
 # What belongs to one loss only, and is refused with another.
 OPTIONS_OF = {"label_bound": "least-squares", "threshold": "huber"}
@@ -65,7 +65,7 @@ class Section(BaseModel):
 
 
 class DataSection(Section):
-    source: Annotated[str, AfterValidator(as_source)] = DATA
+    source: Annotated[str, AfterValidator(as_source)] = defaults.DATA
     label: str | None = None
     groups: Annotated[list[str], BeforeValidator(as_names)] = []
     drop: Annotated[list[str], BeforeValidator(as_names)] = []
@@ -76,10 +76,10 @@ class ProblemSection(Section):
     loss: Annotated[str, AfterValidator(as_loss)] | None = None  # by the classes; without privacy by the labels
     classes: Annotated[Any, BeforeValidator(as_classes)] = None  # PUBLIC: every label there may be
     agents: Annotated[int | str | list[int] | None, BeforeValidator(as_agents)] = None  # 8, or as the graph has
-    l1: Weight = 0.0
-    l2: Weight = L2
+    l1: Weight = defaults.L1
+    l2: Weight = defaults.L2
     regulariser: Annotated[dict[str, Any] | None, BeforeValidator(as_regulariser)] = None
-    intercept: bool = False
+    intercept: bool = defaults.INTERCEPT
     record_norm: Positive | None = None
     ranges: Annotated[Any, BeforeValidator(as_ranges)] = None
     clip: Positive | None = None
@@ -94,20 +94,26 @@ class GraphSection(Section):
     seed: Seed = 0  # of random graphs; apart from the run's, so that seeds are compared on one graph
 
 
+def _steps_of_algorithm(value: object, known: ValidationInfo) -> str | dict[str, Any]:
+    """Steps by the names that this run's algorithm has; a wrong algorithm is another complaint."""
+    algorithm = known.data.get("algorithm")
+    return as_steps(value, defaults.ALGORITHM if algorithm is None else algorithm)
+
+
 class RunSection(Section):
-    algorithm: Annotated[str, named("algorithm", all_algorithms)] = "recal"
+    algorithm: Annotated[str, named("algorithm", all_algorithms)] = defaults.ALGORITHM
     mechanism: Annotated[str, named("mechanism", MECHANISMS)] | None = None
     variant: Annotated[str, named("variant", VARIANTS)] | None = None
     epsilon: Annotated[float, AfterValidator(as_epsilon)] | None = None
     delta: Annotated[float, AfterValidator(as_delta)] | None = None
     activations: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    walk: Annotated[str, named("walk", all_walks)] = "random"
-    steps: Annotated[Any, BeforeValidator(as_steps)] = "tuned"
+    walk: Annotated[str, named("walk", all_walks)] = defaults.WALK
+    steps: Annotated[Any, BeforeValidator(_steps_of_algorithm)] = defaults.STEPS
     ratio: Positive | None = None
     limits: Annotated[dict[int, float] | None, BeforeValidator(as_limits)] = None  # epsilon of agents that allow less
     prior: Annotated[str, AfterValidator(as_source)] | None = None  # public records to plan for
     seed: Seed | None = None  # a number makes the run a simulation
-    start: Annotated[int, Field(ge=0)] = 0
+    start: Annotated[int, Field(ge=0)] = defaults.START
     account: str | None = None  # a file that private runs over the same records are charged to
     allow_large_delta: bool = False
 
@@ -327,7 +333,7 @@ def solve_arguments(run: RunSection) -> dict[str, Any]:
 
     asked = run.model_dump(include={"algorithm", "activations", "walk", "steps", "seed", "start"})
     if run.epsilon is not None:
-        delta = DELTA if run.delta is None else run.delta
+        delta = defaults.DELTA if run.delta is None else run.delta
         asked["budget"] = Budget(run.epsilon, delta, allow_large_delta=run.allow_large_delta)
     elif run.delta is not None:
         raise InputError(f"delta={run.delta:g} arrived without epsilon; needed both for a private run. Add epsilon.")
@@ -482,10 +488,10 @@ def make_graph(section: GraphSection, agents: int | None) -> Graph:
         return from_edges(section.edges)
     if section.file is not None:
         return read_graph(section.file)
-    kind = section.kind or "ring"
+    kind = section.kind or defaults.GRAPH
     if agents is not None:
         return graph_named(kind, agents, section.seed)
     try:  # a file, or a name such as grid:4x8, says how many there are
         return graph_named(kind, None, section.seed)
     except InputError:
-        return graph_named(kind, AGENTS, section.seed)
+        return graph_named(kind, defaults.AGENTS, section.seed)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import AfterValidator
 
+from relaydp.defaults import ALGORITHM
 from relaydp.errors import InputError, choose, short
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 MECHANISMS = ("gradient", "objective", "published", "none")
 VARIANTS = ("memoryless", "carried", "replace", "messages", "objective")
-STEPS = ("alpha", "beta", "gamma")
 # regularisers by name, with what each needs
 REGULARISERS = {
     "none": (),
@@ -194,10 +194,19 @@ def as_ranges(value: object) -> str | tuple[Any, Any]:
     raise InputError(f"ranges={value!r} arrived; needed [low, high], numbers or a list of each, 'fit' or 'fit-public'.")
 
 
-def as_steps(value: object) -> str | dict[str, Any]:
-    """'tuned', 'paper', 'alpha=1,beta=0.05,gamma=0.1', or a table of those three."""
+def as_steps(value: object, algorithm: str = ALGORITHM) -> str | dict[str, Any]:
+    """'tuned', 'paper', or numbers by the algorithm's own names: 'alpha=1,beta=0.05,gamma=0.1', or a table of them.
+
+    >>> as_steps("stepsize=0.1,mixing=0.5", "nids")
+    {'stepsize': 0.1, 'mixing': 0.5}
+    """
+    from relaydp.algorithm import find_algorithm
+
+    menu = find_algorithm(algorithm).menu
+    names, optional = menu.steps._fields, menu.steps._field_defaults
+    form = ",".join(f"{name}=.." for name in names)
     if isinstance(value, str) and "=" not in value:
-        return choose("steps (or alpha=..,beta=..,gamma=..)", value.strip(), ("tuned", "paper"))
+        return choose(f"steps (or {form})", value.strip(), ("tuned", "paper"))
     given: dict[str, Any] = {}
     if isinstance(value, str):
         for part in value.split(","):
@@ -206,21 +215,24 @@ def as_steps(value: object) -> str | dict[str, Any]:
                 given[name.strip()] = float(number)
             except ValueError:
                 raise InputError(
-                    f"steps={value!r} arrived, where {part.strip()!r} is not name=number; needed "
-                    "alpha=..,beta=..,gamma=.. with a number each."
+                    f"steps={value!r}: {part.strip()!r} is not name=number; needed {form} with a number each."
                 ) from None
     elif isinstance(value, dict):
         given = value
     else:
-        raise InputError(f"steps={value!r} arrived; needed 'tuned', 'paper', or a table of alpha, beta and gamma.")
+        raise InputError(f"steps={value!r}; needed 'tuned', 'paper', or a table of {', '.join(names)}.")
     for name, part in given.items():
-        choose("step", name, STEPS)
-        several = name == "alpha" and isinstance(part, list) and part and all(map(_number, part))
+        choose(f"step of {algorithm}", name, names)
+        several = name in menu.per_agent and isinstance(part, list) and part and all(map(_number, part))
         if not (_number(part) or several):
-            raise InputError(f"step {name}={part!r} arrived; needed a number (alpha may also be a list, one an agent).")
-    lacking = [name for name in STEPS if name not in given]
+            each = ", or a list with one number per agent" if name in menu.per_agent else ""
+            raise InputError(f"step {name}={part!r}; needed a number{each}.")
+    lacking = [name for name in names if name not in given and name not in optional]
     if lacking:
-        raise InputError(f"steps={value!r} lack {', '.join(lacking)}; needed alpha, beta and gamma, or 'tuned'.")
+        raise InputError(
+            f"steps={value!r} lack {', '.join(lacking)}; {algorithm} needs "
+            f"{', '.join(name for name in names if name not in optional)}, or steps='tuned'."
+        )
     return given
 
 
