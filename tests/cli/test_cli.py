@@ -25,12 +25,13 @@ KEYS = (
     "relative_error accuracy status seconds"
 ).split()
 # Small and of one shape, so that all runs of a test process share their compiled loops.
-SMALL = ["--data", "breast-cancer", "--agents", "3", "--activations", "3", "--walk", "cyclic"]
+SMALL = ["--data", "breast-cancer", "--agents", "3", "--l2", "0.01", "--activations", "3", "--walk", "cyclic"]
 SMALL_TOML = """
 [data]
 source = "breast-cancer"
 [problem]
 agents = 3
+l2 = 0.01
 [run]
 activations = 3
 walk = "cyclic"
@@ -152,9 +153,10 @@ def test_quiet_prints_nothing():
     assert call("run", *SMALL, "--quiet").output == ""
 
 
-def test_published_says_that_its_claim_is_unproven():
-    words = ["--mechanism", "published", "--epsilon", "5", "--variant", "carried", "--steps", "paper"]
-    result = call("run", *SMALL, *words)
+def test_published_says_that_its_claim_is_unproven(tmp_path):
+    file = tmp_path / "carried.toml"
+    file.write_text('[run]\nmechanism = "published"\nvariant = "carried"\nepsilon = 5.0\nsteps = "paper"\n')
+    result = call("run", file, *SMALL)
     assert result.exit_code == 0, result.output
     assert "without a proof" in result.stdout and "carried" in result.stdout
 
@@ -168,7 +170,16 @@ def test_a_file_and_flags_mean_the_same(tmp_path):
         found.pop("seconds")
     assert timeless[0] == timeless[1]
     assert read_config(file) == read_config(
-        None, {"data": "breast-cancer", "agents": "3", "activations": 3, "walk": "cyclic", "epsilon": 1.0, "seed": 0}
+        None,
+        {
+            "data": "breast-cancer",
+            "agents": "3",
+            "l2": 0.01,
+            "activations": 3,
+            "walk": "cyclic",
+            "epsilon": 1.0,
+            "seed": 0,
+        },
     )
 
 
@@ -407,14 +418,14 @@ BAD = {
     "epsilon nan": ({}, [*BC, "--epsilon", "nan"], ["--epsilon"]),
     "delta 0": ({}, [*BC, "--epsilon", 1, "--delta", 0], ["--delta", "between 0 and 1"]),
     "delta 1": ({}, [*BC, "--epsilon", 1, "--delta", 1], ["--delta", "between 0 and 1"]),
-    "delta of 1/m": ({}, [*BC, "--epsilon", 1, "--delta", 0.01], ["152 records", "1e-05", "--allow-large-delta"]),
+    "delta of 1/m": ({}, [*BC, "--epsilon", 1, "--delta", 0.01], ["152 records", "1e-05", "allow_large_delta = true"]),
     "delta below the noise": ({}, [*BC, "--epsilon", 1, "--delta", 1e-300], ["1e-30 to 0.5"]),
     "budget on Ray without a seed": ({}, [*BC, "--epsilon", 1, "--on", "ray"], ["--seed=0", "consortium"]),
     "delta alone": ({}, [*BC, "--delta", 0.1], ["without epsilon"]),
     "none with epsilon": ({}, [*BC, "--epsilon", 1, "--mechanism", "none"], ["mechanism 'none'", "epsilon=1"]),
     "published without epsilon": ({}, [*BC, "--mechanism", "published"], ["'published'", "without epsilon"]),
-    "variant without published": ({}, [*BC, "--variant", "carried"], ["published"]),
-    "ratio without noise": ({}, [*BC, "--ratio", 0.9], ["ratio"]),
+    "variant without published": ({"r.toml": '[run]\nvariant = "carried"'}, ["r.toml", *BC], ["published"]),
+    "ratio without noise": ({"r.toml": "[run]\nratio = 0.9"}, ["r.toml", *BC], ["ratio"]),
     "unstable steps": ({}, [*BC, "--steps", "alpha=1,beta=9,gamma=1"], ["stable set"]),
     "steps without gamma": ({}, [*BC, "--steps", "alpha=1,beta=9"], ["--steps", "gamma"]),
     "steps in words": ({}, [*BC, "--steps", "tund"], ["Did you mean 'tuned'?"]),
@@ -430,7 +441,7 @@ BAD = {
     "empty agent": ({}, ["--data", "visits.csv", "--drop", "ward", "--agents", 7], ["no record"]),
     "empty agent by sizes": ({}, ["--data", "visits.csv", "--drop", "ward", "--agents", "6,0"], ["no record"]),
     "one agent": ({}, ["--agents", 1], ["--agents", "2 or more"]),
-    "start beyond the graph": ({}, [*BC, "--start", 3], ["start"]),
+    "start beyond the graph": ({"r.toml": "[run]\nstart = 3"}, ["r.toml", *BC], ["start"]),
     "negative seed": ({}, [*BC, "--seed", "-1"], ["--seed"]),
     "ranges upside down": ({}, [*BC, "--ranges", "1,0"], ["low < high"]),
     "ranges in words": ({}, [*BC, "--ranges", "fitt"], ["--ranges", "Did you mean 'fit'?"]),

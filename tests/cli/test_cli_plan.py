@@ -15,7 +15,7 @@ from relaydp.settings.config import build, read_config
 from relaydp.settings.values import MECHANISMS, VARIANTS, as_limits, as_sizes
 
 # Small, with one candidate: what these tests are about does not depend on tuning.
-QUICK = ["--walk", "cyclic", "--activations", 3, "--steps", "paper"]
+QUICK = ["--l2", 0.01, "--walk", "cyclic", "--activations", 3, "--steps", "paper"]
 SMALL = ["--data", "breast-cancer", "--agents", 3, "--record-norm", 1, *QUICK]
 UNSEEN = ["--sizes", "100,200,150", "--features", 6, "--record-norm", 1, *QUICK]
 TOML = """
@@ -24,6 +24,7 @@ source = "breast-cancer"
 [problem]
 agents = 3
 record_norm = 1.0
+l2 = 0.01
 [run]
 activations = 3
 walk = "cyclic"
@@ -66,7 +67,7 @@ def test_without_data_it_is_the_plan_of_the_facts():
 
 LOSSES = {
     "least-squares": (["--label-bound", 2], {"label_bound": 2.0}),
-    "huber": (["--threshold", 0.5], {"threshold": 0.5}),
+    "huber": (["HUBER"], {"threshold": 0.5}),
     "softmax": (["--classes", "a,b,c,d"], {"classes": 4}),
     "logistic": (["--intercept", "--l1", 0.1, "--ranges", "0,1", "--clip", 0.5], {"intercept": True, "clip": 0.5}),
 }
@@ -74,8 +75,11 @@ LOSSES = {
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("named", [True, False], ids=["named", "by its option"])
-def test_every_loss_without_data(loss, named):
+def test_every_loss_without_data(loss, named, tmp_path):
     words, options = LOSSES[loss]
+    if words == ["HUBER"]:
+        words = [tmp_path / "huber.toml"]
+        words[0].write_text("[problem]\nthreshold = 0.5\n")
     found = planned(*UNSEEN, *words, *(["--loss", loss] if named else []), "--epsilon", 1)
     facts = rd.public_facts([100, 200, 150], features=6, loss=loss, record_norm=1.0, l2=0.01, **options)
     assert found["sensitivity"] == pytest.approx((2 * facts.clip / facts.sizes).tolist())
@@ -201,13 +205,15 @@ def test_names_of_the_engine_are_known_to_the_command_line():
     assert "objective" in text and "--limit" in text and "--prior" in text
 
 
-def test_an_argmin_method_is_simulated_under_objective_perturbation():
+def test_an_argmin_method_is_simulated_under_objective_perturbation(tmp_path):
     words = ["--data", "breast-cancer", "--agents", 3, "--record-norm", 1, "--l2", 0.1, "--activations", 2]
     words += ["--algorithm", "d-admm", "--steps", "paper", "--epsilon", 6]
     found = strict(call("run", *words, "--mechanism", "objective", "--seed", 0, "--json").stdout)
     assert found["mechanism"] == "objective" and found["epsilon"] is None and found["simulation"]
     assert found["epsilon_planned"] == pytest.approx(6.0) and "real numbers" in found["guarantee"]
-    claim = strict(call("run", *words, "--mechanism", "published", "--variant", "objective", "--json").stdout)
+    file = tmp_path / "published.toml"
+    file.write_text('[run]\nmechanism = "published"\nvariant = "objective"\n')
+    claim = strict(call("run", file, *words, "--json").stdout)
     assert claim["epsilon"] is None and claim["epsilon_paper"] == pytest.approx(6.0)
 
 
@@ -276,7 +282,7 @@ def test_a_plan_without_a_prediction_is_drawn_all_the_same(tmp_path, monkeypatch
 # -- what is refused
 
 BAD = {
-    "delta of 1/m": ([*SMALL, "--epsilon", 1, "--delta", 0.01], ["records", "--allow-large-delta"]),
+    "delta of 1/m": ([*SMALL, "--epsilon", 1, "--delta", 0.01], ["records", "allow_large_delta = true"]),
     "no epsilon": (UNSEEN, ["epsilon", "--epsilon"]),
     "sizes and data": ([*UNSEEN, "--epsilon", 1, "--data", "digits"], ["--data", "--sizes"]),
     "sizes and agents": ([*UNSEEN, "--epsilon", 1, "--agents", 3], ["--agents", "--sizes"]),
@@ -292,7 +298,6 @@ BAD = {
     "one class": ([*UNSEEN, "--epsilon", 1, "--classes", 10], ["--classes", "10", "two or more"]),
     "a class twice": ([*UNSEEN, "--epsilon", 1, "--classes", "0,1,0"], ["--classes", "no one twice"]),
     "fitted ranges": ([*UNSEEN, "--epsilon", 1, "--ranges", "fit-public"], ["fit-public", "LOW,HIGH"]),
-    "threshold of logistic": ([*UNSEEN, "--epsilon", 1, "--loss", "logistic", "--threshold", 1], ["huber"]),
     "least squares without a bound": ([*UNSEEN, "--epsilon", 1, "--loss", "least-squares"], ["clip="]),
     "sizes in words": (["--sizes", "many", "--features", 3, "--epsilon", 1], ["--sizes 'many'", "8x1500"]),
     "one agent": (["--sizes", "100", "--features", 3, "--epsilon", 1], ["2 agents or more"]),

@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 
 from relaydp.cli import choices
 from relaydp.cli.main import MAP, app, flags_of, in_flags
+from relaydp.cli.options import IN_A_FILE, MAIN
+from relaydp.settings.config import SECTIONS
 
 ROOT = typer.main.get_command(app)
 # Small and of one shape, so that all runs of a test process share their compiled loops.
@@ -201,6 +203,68 @@ def test_a_seed_says_what_it_is_the_seed_of_and_that_it_takes_the_promise():
     having = [flags(command)[SEED] for command in LEAVES.values() if SEED in flags(command)]
     assert len(having) >= 5
     assert all(param.help.startswith("Of ") and param.default in (0, None) for param in having)
+
+
+# ---------------------------------------------------------------- options that have moved
+
+
+FIRST = "--data --label --agents --classes --ranges --graph --epsilon --algorithm --seed --out".split()
+
+
+def test_help_of_run_shows_first_what_a_newcomer_needs():
+    text = call("run", "--help", COLUMNS="100").stdout
+    panels = re.findall(r"╭─ ([^─]+?) ─", text)
+    assert panels[:3] == ["Arguments", "Options", MAIN]
+    first = text.split(f"─ {MAIN} ─")[1].split("╰")[0]
+    assert re.findall(r"^│ (--[\w-]+)", first, re.M) == FIRST
+
+
+@pytest.mark.parametrize("name", ["run", "plan", "compare"])
+def test_commands_share_the_texts_of_settings(name):
+    ours, theirs = flags(LEAVES[name]), flags(LEAVES["run"])
+    settings = [option for option in ours if option in theirs and option not in ("--out", "--help")]
+    assert len(settings) > 20
+    assert [option for option in settings if ours[option].help != theirs[option].help] == []
+
+
+MOVED = {
+    **{("run", option): text for option, text in IN_A_FILE.items()},
+    **{("plan", option): text for option, text in IN_A_FILE.items()},
+    ("run", "--address"): "--on ray:ADDRESS",
+    ("sweep study.toml", "--address"): "--on ray:ADDRESS",
+}
+
+
+@pytest.mark.parametrize(("name", "option"), MOVED)
+def test_an_option_that_has_moved_says_where_it_is(name, option):
+    for words in ([option, "1"], [f"{option}=1"]):
+        done = call(*name.split(), *words)
+        assert done.exit_code == 2 and done.stdout == "" and "Traceback" not in done.stderr
+        said = " ".join(re.sub("[│╭╰─╮╯]", " ", done.stderr).split())
+        assert said.count(option) >= 1 and MOVED[name, option] in said and "Did you mean" not in said, said
+
+
+def test_a_setting_that_has_moved_is_one_of_the_files():
+    for text in IN_A_FILE.values():
+        table, key = re.match(r"\[(\w+)\] (\w+) = ", text).groups()
+        assert key in SECTIONS[table].model_fields
+
+
+def test_agent_resume_says_that_it_is_an_option():
+    done = call("agent", "resume", "north-sea.toml", "--home", "north")
+    assert done.exit_code == 2 and "relaydp agent serve ... --resume" in done.stderr
+
+
+def test_resume_looks_at_the_journal_first(tmp_path):
+    words = ["--home", tmp_path, "--data", "visits.csv", "--max-epsilon", 1]
+    done = call("agent", "serve", tmp_path / "none.toml", *words, "--resume")
+    assert done.exit_code == 2 and "none.toml" in done.stderr
+
+
+@pytest.mark.parametrize("on", ["mars", "local:head:6379", "ray:", ""])
+def test_a_place_that_is_none_is_refused(on):
+    done = call("run", "--on", on)
+    assert done.exit_code == 2 and "needed local, ray or ray:ADDRESS" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -523,10 +523,10 @@ def test_the_command_says_what_to_put_right_and_makes_nothing(tmp_path):
     file, out = tmp_path / "study.toml", tmp_path / "out"
     file.write_text(TEXT)
     for words, said in (
-        (["--on", "mars"], "needed one of: local, ray"),
+        (["--on", "mars"], "needed local, ray or ray:ADDRESS"),
         (["--jobs", "0"], "needed 1 or more"),
-        (["--address", "head:6379"], "add --on ray"),
-        (["--resume", "--overwrite"], "needed one"),
+        (["--on", "local:head"], "needed local, ray or ray:ADDRESS"),
+        (["--resume", "--overwrite"], "exclude each other"),
         (["--resume"], "holds no study"),
     ):
         found = CliRunner().invoke(app, ["sweep", str(file), "--out", str(out), *words])

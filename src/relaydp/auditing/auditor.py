@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from relaydp import defaults
 from relaydp.algorithm import find_algorithm
 from relaydp.arrays import placed
 from relaydp.auditing.bounds import epsilon_limit, mu_limit
@@ -140,7 +141,7 @@ def audit(
     *,
     agents: int = 3,
     graph: Graph | None = None,
-    walk: str = "cyclic",
+    walk: str = defaults.WALK,
     runs: int | None = None,
     activations: int | None = None,
     canary: str = "worst",
@@ -173,7 +174,7 @@ def audit(
         budget: The claim to put to the test. Default: Budget(1, 1e-5).
         agents: The number of agents, where neither a graph nor a problem is given. Default: 3.
         graph: Who may send to whom. Default: a ring of `agents`.
-        walk: As in `solve`, except "lazy". Default: "cyclic".
+        walk: As in `solve`, except "lazy". Default: "tour".
         runs: Runs of the second layer in all, 400 or more, half under D and half under D'; the bound's width falls like
             1/sqrt(runs). Default: 100,000 (10,000 for "objective").
         activations: Releases per agent. Default: enough for 60 of all agents together, and at least 6.

@@ -1,0 +1,148 @@
+"""One default for one thing, by whichever door; and steps by every algorithm's own names."""
+
+import inspect
+import re
+
+import pytest
+import typer.main
+
+import relaydp as rd
+from relaydp import defaults
+from relaydp.algorithm import ALGORITHMS
+from relaydp.cli.main import app
+from relaydp.cluster import solving_apart
+from relaydp.errors import InputError
+from relaydp.graph import WALKS
+from relaydp.settings.config import Config, parse_toml, read_config
+from relaydp.settings.values import as_steps
+
+LOSSES = (rd.logistic, rd.softmax, rd.least_squares, rd.huber)
+ESTIMATORS = (rd.RelayLogisticRegression, rd.RelayLinearRegression)
+FUNCTIONS = (*LOSSES, rd.custom, rd.public_facts, rd.solve, rd.plan, rd.sweep, rd.compare, rd.audit)
+FUNCTIONS += (solving_apart.solve_apart, *ESTIMATORS)
+# what each argument is by default, wherever a function has it
+EXPECTED = {
+    "l1": defaults.L1,
+    "l2": defaults.L2,
+    "walk": defaults.WALK,
+    "intercept": defaults.INTERCEPT,
+    "fit_intercept": defaults.FIT_INTERCEPT,
+    "steps": defaults.STEPS,
+    "start": defaults.START,
+    "algorithm": defaults.ALGORITHM,
+    "delta": defaults.DELTA,
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_functions_and_estimators_have_these_defaults(function):
+    found = {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name in EXPECTED and parameter.default is not inspect.Parameter.empty
+    }
+    assert found and found == {name: EXPECTED[name] for name in found}
+
+
+def test_every_door_has_a_ridge_and_a_walk():
+    """The test above would hold of a function that lost an argument."""
+    for function in (*LOSSES, *ESTIMATORS, solving_apart.solve_apart):
+        assert "l2" in inspect.signature(function).parameters
+    for function in (rd.solve, rd.plan, rd.sweep, rd.compare, *ESTIMATORS, solving_apart.solve_apart):
+        assert "walk" in inspect.signature(function).parameters
+
+
+def test_files_have_these_defaults():
+    for config in (Config(), read_config(), Config.model_validate(parse_toml("", "empty.toml"))):
+        assert (config.problem.l1, config.problem.l2, config.problem.intercept) == (0.0, 0.0, False)
+        assert (config.run.walk, config.run.steps, config.run.start) == ("tour", "tuned", 0)
+        found = (config.problem.l1, config.problem.l2, config.problem.intercept, config.run.walk, config.run.steps)
+        assert found == tuple(EXPECTED[name] for name in ("l1", "l2", "intercept", "walk", "steps"))
+        assert (config.run.algorithm, config.data.source) == (defaults.ALGORITHM, defaults.DATA)
+
+
+TEXTS = {
+    "--l1": "0",
+    "--l2": "0",
+    "--walk": "tour",
+    "--graph": "ring",
+    "--data": "fashion-small",
+    "--agents": "8",
+    "--delta": "1e-05",
+    "--intercept": "no",
+    "--algorithm": "recal",
+    "--steps": "tuned",
+}
+# attack and audit use few records and agents of their own; a plan of a consortium is for the agents in its file
+OTHERS = {("attack", "--agents"), ("audit", "--agents"), ("agent", "--data"), ("paper", "--data"), ("rerun", "--data")}
+
+
+def options(command, words=()):
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from options(inner, (*words, name))
+    for param in getattr(command, "params", ()):
+        for option in param.opts:
+            yield words, option, param
+
+
+def test_help_has_these_defaults():
+    seen = set()
+    for words, option, param in options(typer.main.get_command(app)):
+        said = re.search(r"[Dd]efault:? ([\w.-]+?)(?:[.,;]|$)", param.help or "")
+        if option in TEXTS and (words[0], option) not in OTHERS and said and said[1] not in ("by", "the"):
+            assert said[1] == TEXTS[option], (words, option, param.help)
+            seen.add((words[0], option))
+    assert {("run", option) for option in TEXTS} <= seen
+    assert {("consortium", "--l2"), ("attack", "--l2"), ("plan", "--walk"), ("compare", "--walk")} <= seen
+
+
+def test_the_default_walk_is_possible_on_every_graph():
+    assert defaults.WALK in WALKS
+    problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, record_norm=1.0)
+    for graph in (rd.ring(4), rd.path(4), rd.star(4), rd.complete(4)):
+        result = rd.solve(problem, graph, activations=2, steps="paper", reference=False, progress=False)
+        assert result.walk == defaults.WALK and result.status == "finished"
+
+
+# ---------------------------------------------------------------- steps
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_steps_go_by_the_names_of_the_algorithm(algorithm):
+    menu = ALGORITHMS[algorithm].menu
+    numbers = {name: 0.5 for name in menu.steps._fields}
+    text = ",".join(f"{name}=0.5" for name in numbers)
+    assert read_config(flags={"algorithm": algorithm, "steps": text}).run.steps == numbers
+    table = "{ " + ", ".join(f"{name} = 0.5" for name in numbers) + " }"
+    file = f'[run]\nalgorithm = "{algorithm}"\nsteps = {table}\n'
+    assert parse_toml(file, "run.toml")["run"]["steps"] == numbers
+    for name in menu.per_agent:
+        assert as_steps({**numbers, name: [0.5, 0.25]}, algorithm)[name] == [0.5, 0.25]
+    for name in menu.steps._fields:
+        lacking = {other: 0.5 for other in numbers if other != name}
+        if name in menu.steps._field_defaults:
+            assert as_steps(lacking, algorithm) == lacking
+        else:
+            with pytest.raises(InputError, match=f"lack {name}; {algorithm} needs"):
+                as_steps(lacking, algorithm)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "steps", "said"),
+    [
+        ("nids", "alpha=1,beta=1,gamma=1", "unknown step of nids 'alpha'"),
+        ("recal", "stepsize=1", "unknown step of recal 'stepsize'"),
+        ("nids", "stepsize", "unknown steps"),
+        ("nids", "stepsize=much,mixing=1", "'stepsize=much' is not name=number"),
+        ("nids", {"stepsize": [1.0], "mixing": [1.0]}, "step mixing="),
+        ("nids", 3, "needed 'tuned', 'paper', or a table of stepsize, mixing"),
+    ],
+)
+def test_steps_of_another_algorithm_are_refused_by_name(algorithm, steps, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        as_steps(steps, algorithm)
+
+
+def test_a_misspelt_algorithm_is_the_complaint_not_its_steps():
+    with pytest.raises(InputError, match="Did you mean 'nids'"):
+        read_config(flags={"algorithm": "nid", "steps": "stepsize=1,mixing=1"})
