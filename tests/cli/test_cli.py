@@ -313,7 +313,7 @@ def test_a_simulation_is_not_charged(tmp_path):
     assert call("account", "new", file, "--epsilon", "1").exit_code == 0
     both = call("run", *SMALL, "--epsilon", "1", "--seed", "0", "--account", file)
     assert both.exit_code == 2 and "promises nothing" in both.stderr
-    assert f"--account={file} arrived with --seed=0" in " ".join(both.stderr.split())
+    assert f"--account={file} with --seed=0" in " ".join(both.stderr.split())
     bare = call("run", *SMALL, "--account", file)
     assert bare.exit_code == 2 and "belongs to a budget" in bare.stderr
     # a flag takes the file's account away, as it does with the file's budget

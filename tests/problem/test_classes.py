@@ -299,7 +299,7 @@ def test_a_prior_has_the_classes_of_the_run(visits, tmp_path):
     "value", ["", "1", "0,0", "a,", 5, [], [0], [0, "1"], [True, 2], [0, 0], ["a", ""], [[0], [1]], None]
 )
 def test_classes_that_are_none(value):
-    with pytest.raises(InputError, match=r"classes=.* arrived; needed every label there may be"):
+    with pytest.raises(InputError, match=r"classes=.*; needed every label there may be"):
         as_classes(value)
 
 

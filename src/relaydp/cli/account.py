@@ -43,7 +43,7 @@ def new(
     from relaydp.privacy import PrivacyAccount
 
     if out.exists():
-        raise InputError(f"{out} exists already; choose another file. An account is never begun anew.")
+        raise InputError(f"{out} exists already; choose another file. An account is never started again.")
     _print(PrivacyAccount(epsilon, delta, out), json_)
 
 

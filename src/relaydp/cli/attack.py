@@ -177,7 +177,7 @@ def _fresh(data: str | None, seed: int, given: dict[str, Any], report: Any) -> l
 
 
 def _problem(data: str, given: dict[str, Any]) -> Problem:
-    """A few records of the data set, one an agent."""
+    """A few records of the data set, one per agent."""
     from relaydp.auditing import few
     from relaydp.data import load_data
     from relaydp.settings.config import Config, loss_for

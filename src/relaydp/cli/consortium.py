@@ -198,7 +198,7 @@ def plan(
     relaydp consortium plan north-sea.toml
     relaydp consortium plan north-sea.toml --activations 40 --out other.toml
 
-    The file is replaced in one go. Comments of your own in it are lost; those of relaydp are written anew.
+    The file is replaced in one step. Your own comments in it are lost; those of relaydp are written again.
     """
     with step_bar(quiet or json_, "reading the agreement") as report:
         from relaydp.network.consortium.agreed_plan import plan_of, propose, with_plan
@@ -360,7 +360,7 @@ def _party(text: str) -> dict[str, Any]:
     name, equals, rest = text.partition("=")
     words = rest.split(",", 2)
     if not equals or len(words) != 3 or re.fullmatch(r"\d{1,12}", words[1].strip()) is None:
-        raise InputError(f"--party {text!r} arrived; needed NAME=HOST:PORT,RECORDS,CERTIFICATE.pem.")
+        raise InputError(f"--party {text!r}; needed NAME=HOST:PORT,RECORDS,CERTIFICATE.pem.")
     path = Path(words[2].strip()).expanduser()
     try:
         pem = path.read_text(encoding="ascii")
@@ -380,7 +380,7 @@ def _edges(graph: str | None, edges: str | None, names: list[str]) -> list[list[
     from relaydp.graph.topologies import PLAIN
 
     if graph is not None and edges is not None:
-        raise InputError(f"--graph {graph} arrived with --edges; they say the same thing twice. Leave one out.")
+        raise InputError(f"--graph {graph} and --edges both say who talks to whom. Leave one out.")
     if edges is None:
         made = PLAIN[choose("graph", graph or "ring", PLAIN)](len(names))
         return [[names[i], names[j]] for i, j in made.edges.tolist()]

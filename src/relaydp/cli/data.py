@@ -122,7 +122,7 @@ def fetch(
     for name in dict.fromkeys(chosen):
         try:
             found.append(_fetched(name))
-        except RelayError as error:  # the others may still be had
+        except RelayError as error:  # the others may still be found
             failed.append(error)
             continue
         if not (json_ or quiet):

@@ -162,7 +162,7 @@ def _check_delta(delta: Any, folder: Path) -> None:
         most = int(max(sizes))
         if delta * most >= 1.0:
             raise InputError(
-                f"delta={delta!r} arrived for a private run whose largest agent has {most} records; needed less than "
+                f"delta={delta!r} for a private run whose largest agent has {most} records; needed less than "
                 f"1/{most} = {1 / most:.3g}: an agent that hands out one of its records whole, picked at random, "
                 "promises as much. Pass a smaller one, or leave it out for the run's own."
             )
@@ -182,7 +182,7 @@ def _broken_claims(folder: Path, found: Verification) -> list[str]:
 
 
 def _run_kind(folder: Path, saved: dict[str, Any]) -> str | None:
-    """What the ledger is of, by its own word or by the files beside it; None where nothing says so.
+    """What the ledger is of, by its own statement or by the files beside it; None where nothing says so.
 
     Of all that is said the least counts: one file that says "simulation" is enough.
     """

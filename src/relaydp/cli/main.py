@@ -50,9 +50,9 @@ MAP: tuple[tuple[str, str, str, Any], ...] = (
     ("show", CHECK, "Look at a saved result again.", run.show),
     ("rerun", CHECK, "Repeat a saved run and compare, bit for bit.", run.rerun),
     ("ledger", CHECK, "Check what was released, by whom, and what it cost.", ledger.app),
-    ("audit", CHECK, "Put a privacy claim to the test: bound epsilon from below.", audit.audit),
-    ("attack", CHECK, "See what a transcript gives away about the records.", attack.attack),
-    ("paper", CHECK, "Make the paper's tables and figures anew.", paper.app),
+    ("audit", CHECK, "Test a privacy claim: bound epsilon from below.", audit.audit),
+    ("attack", CHECK, "See what a transcript reveals about the records.", attack.attack),
+    ("paper", CHECK, "Reproduce the paper's tables and figures.", paper.app),
     ("consortium", DEPLOY, "Agree with other parties on one run; rehearse it.", consortium.app),
     ("agent", DEPLOY, "Run your party's side of a consortium.", agent.app),
     ("data", FILES, "Look at data sets and files; download the paper's.", data.app),
@@ -148,10 +148,10 @@ def in_flags(text: str, flags: dict[str, tuple[str, str]]) -> str:
     >>> flags = {"record_norm": ("--record-norm", "NUMBER"), "ranges": ("--ranges", "LOW,HIGH|fit")}
     >>> in_flags("Pass record_norm= or ranges=(low, high).", flags)
     'Pass --record-norm=NUMBER or --ranges=LOW,HIGH.'
-    >>> in_flags("--ranges: ranges='a b' arrived", flags)
-    "--ranges='a b' arrived"
-    >>> in_flags("record_norm=/tmp/a.b arrived.", flags)  # whole, and nothing glued to it
-    '--record-norm=/tmp/a.b arrived.'
+    >>> in_flags("--ranges: ranges='a b'; needed", flags)
+    "--ranges='a b'; needed"
+    >>> in_flags("record_norm=/tmp/a.b is not a number.", flags)  # whole, and nothing glued to it
+    '--record-norm=/tmp/a.b is not a number.'
     """
 
     def spelled(found: re.Match[str]) -> str:

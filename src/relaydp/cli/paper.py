@@ -15,7 +15,7 @@ from relaydp.cli.progress import Report, step_bar
 from relaydp.errors import InputError
 
 app = typer.Typer(
-    help="The paper's tables and figures, made anew beside what it prints.",
+    help="Reproduce the paper's tables and figures, beside the numbers it prints.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     epilog="""\b
@@ -166,11 +166,11 @@ def _experiments(
     effort = QUICK if quick else FULL
     if seeds is not None:
         if seeds < 1:
-            raise InputError(f"--seeds {seeds} arrived; needed at least 1.")
+            raise InputError(f"--seeds {seeds}; needed 1 or more.")
         effort = effort._replace(seeds=seeds)
     jobs = min(4, os.cpu_count() or 1) if jobs is None else jobs
     if jobs < 1:
-        raise InputError(f"--jobs {jobs} arrived; needed at least 1.")
+        raise InputError(f"--jobs {jobs}; needed 1 or more.")
     if data is not None:
         asked = tuple(name.strip() for name in data.split(",") if name.strip())
         effort = effort._replace(data=tuple(choose("data set of the paper", name, DATA) for name in asked) or DATA)

@@ -294,7 +294,7 @@ def open_account(run: RunSection) -> PrivacyAccount | None:
         return None
     if run.seed is not None:
         raise InputError(
-            f"account={str(run.account)!r} arrived with seed={run.seed}: a simulation promises nothing, and nothing is "
+            f"account={str(run.account)!r} with seed={run.seed}: a simulation promises nothing, and nothing is "
             "charged for it. Leave the seed out for a private run, or the account."
         )
     from relaydp.privacy import PrivacyAccount

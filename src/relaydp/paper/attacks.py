@@ -32,7 +32,7 @@ METHODS = {
     "closed-form": "Closed form",
 }
 SEED = 0
-L2 = 1e-2  # as `relaydp attack` has it
+L2 = 1e-2  # as docs/attacks.md has it
 SHOWN = 4  # images of a data set in a figure, and kept in a cell
 GIVEN_AWAY, KEPT = 0.95, 0.2  # SSIM: above, the same image to the eye; below, nothing of it
 

@@ -2,7 +2,7 @@
 
     read_config(file, flags)  ->  Config  ->  build(config)  ->  (problem, graph, keyword arguments of solve)
 
-A mistake comes out as one InputError that names the flag, or the file, line and key; what arrived; what is allowed.
+A mistake becomes one InputError that names the option, or the file, line and key; the value; and what is allowed.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None
 def read_toml(file: Path) -> dict[str, dict[str, Any]]:
     """A TOML file's tables, checked. Paths in it are made relative to the file's own folder."""
     if file.suffix.lower() != ".toml" and is_path("data", file.name):
-        raise InputError(f"{file} arrived where a TOML file of settings was needed; records go by --data {file}.")
+        raise InputError(f"{file} is not a TOML file of settings; records are given by --data {file}.")
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -222,12 +222,12 @@ def _fault(error: ValidationError, where: Callable[[tuple[str, ...]], str]) -> s
     elif isinstance(cause, ValueError):
         said = str(cause)
     elif first["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        said = f"{at[0]} = {short(first['input'])} arrived; needed a table, [{at[0]}]."
+        said = f"{at[0]} = {short(first['input'])}; needed a table, [{at[0]}]."
     else:
         needed = re.sub(r"^Input should be (an? )?(valid )?", "", first["msg"])
         article = "a number " if needed.startswith(("greater", "less")) else "a "
         article = "" if needed.startswith(("a ", "one ")) else "an " if needed[:1] in "aeiou" else article
-        said = f"{'.'.join(at)} = {short(first['input'])} arrived; needed {article}{needed}."
+        said = f"{'.'.join(at)} = {short(first['input'])}; needed {article}{needed}."
     more = f" ({len(faults) - 1} more such after it.)" if len(faults) > 1 else ""
     return f"{where(at)}: {said}{more}"
 
@@ -278,15 +278,15 @@ def build_unseen(config: Config, sizes: list[int], features: int) -> tuple[Facts
 
     asked, wanted = solve_arguments(config.run), config.problem
     if isinstance(wanted.ranges, str):
-        raise InputError(f"ranges={wanted.ranges!r} arrived without records to fit; needed LOW,HIGH, or leave it out.")
+        raise InputError(f"ranges={wanted.ranges!r} needs records, and there are none; pass LOW,HIGH, or leave it out.")
     chosen = wanted.loss or _loss_asked(wanted) or "logistic"
     options = {name: getattr(wanted, name) for name in ("record_norm", "l2", "clip", "intercept")}
     options |= _options_of(wanted, chosen)
     classes = options.pop("classes", None)
     if chosen == "softmax" and classes is None:
-        raise InputError("loss 'softmax' arrived without classes; needed every label there may be: --classes a,b,c.")
+        raise InputError("loss 'softmax' needs classes, every label there may be: --classes a,b,c.")
     if chosen == "logistic" and len(classes or (0, 1)) != 2:
-        raise InputError(f"{len(classes)} classes arrived with loss 'logistic', which has two; softmax takes more.")
+        raise InputError(f"{len(classes)} classes with loss 'logistic', which has two; softmax takes more.")
     if chosen == "softmax":
         options["classes"] = len(classes)
     facts = public_facts(sizes, features, loss=chosen, **options)
@@ -296,20 +296,20 @@ def build_unseen(config: Config, sizes: list[int], features: int) -> tuple[Facts
 
 
 def build_apart(config: Config, columns: str | None) -> tuple[list[str], Graph, dict[str, Any]]:
-    """What a Config means where the data is a pattern, one file an agent: files, graph, arguments of solve_apart."""
+    """What a Config means where the data is a pattern, one file per agent: files, graph, arguments of solve_apart."""
     import glob
 
     asked, wanted = solve_arguments(config.run), config.problem
     files = sorted(glob.glob(str(Path(config.data.source).expanduser())))
     if len(files) < 2:
-        raise InputError(f"--data {config.data.source!r} matches {len(files)} files; needed two or more, one an agent.")
+        raise InputError(f"--data {config.data.source!r} matches {len(files)} files; needed one per agent, 2 or more.")
     if wanted.agents not in (None, len(files)) or config.data.groups or config.data.drop:
         raise InputError(
-            f"--agents, --groups or --drop arrived for {len(files)} files, one an agent; leave them out. --columns "
-            "says which columns are used."
+            f"--agents, --groups and --drop do not apply to {len(files)} files with one agent each; leave them out. "
+            "--columns says which columns are used."
         )
     if asked.pop("variant", None) is not None:
-        raise InputError("variant arrived for agents apart, which have the sound mechanism or none; leave it out.")
+        raise InputError("distributed agents support mechanism 'gradient' or none, without a variant; leave it out.")
     loss = wanted.loss or _loss_asked(wanted) or "logistic"
     asked |= {name: getattr(wanted, name) for name in ("l1", "l2", "intercept", "record_norm", "ranges", "clip")}
     asked |= _options_of(wanted, loss) | {"loss": loss, "features": config.data.features}
@@ -336,11 +336,11 @@ def solve_arguments(run: RunSection) -> dict[str, Any]:
         delta = defaults.DELTA if run.delta is None else run.delta
         asked["budget"] = Budget(run.epsilon, delta, allow_large_delta=run.allow_large_delta)
     elif run.delta is not None:
-        raise InputError(f"delta={run.delta:g} arrived without epsilon; needed both for a private run. Add epsilon.")
+        raise InputError(f"delta={run.delta:g} without epsilon; a private run needs both. Add epsilon.")
     if run.mechanism == "none" and run.epsilon is not None:
-        raise InputError(f"mechanism 'none' arrived with epsilon={run.epsilon:g}; leave one out. 'gradient' is sound.")
+        raise InputError(f"mechanism 'none' with epsilon={run.epsilon:g}; leave one out. 'gradient' is sound.")
     if run.mechanism not in (None, "none") and run.epsilon is None:
-        raise InputError(f"mechanism {run.mechanism!r} arrived without epsilon; add the budget, or leave both out.")
+        raise InputError(f"mechanism {run.mechanism!r} without epsilon; add the budget, or leave both out.")
     if run.mechanism is not None:
         asked["mechanism"] = None if run.mechanism == "none" else run.mechanism
     if run.variant is not None:
@@ -388,15 +388,15 @@ def _check_declared(wanted: ProblemSection) -> None:
     chosen = wanted.loss or _loss_asked(wanted)
     if chosen is None:
         raise PrivacyError(
-            "neither classes nor a loss arrived for a private run on a file; needed them said without the records, "
-            "where one label could decide them. Pass --classes a,b for classes (every label there may be), or --loss "
+            "a private run on a file needs its classes or its loss stated, not looked up in the records, where one "
+            "label could decide them. Pass --classes a,b for classes (every label there may be), or --loss "
             "least-squares or --loss huber for numbers; in a TOML file classes or loss in [problem]. A seed (--seed "
             "0, say) makes the run a simulation, which may look."
         )
     if chosen in CLASSIFY and wanted.classes is None:
         raise PrivacyError(
-            f"loss {chosen!r} arrived without classes for a private run on a file; needed them said without the "
-            "records, where one record could add one. Pass --classes a,b (every label there may be), or classes in "
+            f"loss {chosen!r} on a file needs its classes stated in a private run, not looked up in the records, where "
+            "one record could add one. Pass --classes a,b (every label there may be), or classes in "
             "[problem] of a TOML file. A seed (--seed 0, say) makes the run a simulation, which may look."
         )
 
@@ -432,13 +432,12 @@ def _options_of(wanted: ProblemSection, chosen: str) -> dict[str, Any]:
     for name, loss in OPTIONS_OF.items():
         value = getattr(wanted, name)
         if value is not None and chosen != loss:
-            raise InputError(f"{name}={value:g} arrived with loss {chosen!r}; it belongs to {loss!r}. Leave it out.")
+            raise InputError(f"{name}={value:g} is for loss {loss!r}, and the loss is {chosen!r}. Leave it out.")
         options |= {} if value is None else {name: value}
     if wanted.classes is not None:
         if chosen not in CLASSIFY:
             raise InputError(
-                f"classes={short(wanted.classes)} arrived with loss {chosen!r}, which is for numbers; leave one of "
-                "them out."
+                f"classes={short(wanted.classes)} with loss {chosen!r}, which is for numbers; leave one of them out."
             )
         options["classes"] = wanted.classes
     return options

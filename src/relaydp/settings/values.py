@@ -85,7 +85,7 @@ def as_limits(value: object) -> dict[int, float]:
     except (ValueError, OverflowError):
         pass  # said below, for every way to be wrong
     raise InputError(
-        f"limits={value!r} arrived; needed AGENT=EPSILON such as 2=0.5: an agent's number from 0, and a finite number "
+        f"limits={value!r}; needed AGENT=EPSILON such as 2=0.5: an agent's number from 0, and a finite number "
         "above 0, no more than the budget's."
     )
 
@@ -100,10 +100,10 @@ def as_sizes(text: str) -> list[int]:
     for part in text.split(","):
         found = re.fullmatch(r"\s*(?:(\d{1,6})\s*x\s*)?(\d{1,12})\s*", part)
         if found is None:
-            raise InputError(f"--sizes {text!r} arrived; needed records an agent such as 1500,1200, or 8x1500.")
+            raise InputError(f"--sizes {text!r}; needed records per agent such as 1500,1200, or 8x1500.")
         sizes += [int(found[2])] * int(found[1] or 1)
     if len(sizes) < 2 or min(sizes) < 1:
-        raise InputError(f"--sizes {text!r} arrived; needed 2 agents or more, each with 1 record or more.")
+        raise InputError(f"--sizes {text!r}; needed 2 agents or more, each with 1 record or more.")
     return sizes
 
 
@@ -139,7 +139,7 @@ def as_agents(value: object) -> int | str | list[int]:
     if isinstance(value, list) and len(value) >= 2 and all(type(size) is int and size >= 0 for size in value):
         return value
     raise InputError(
-        f"agents={value!r} arrived; needed a count of 2 or more (8), sizes in row order (120,80,256), or the name of "
+        f"agents={value!r}; needed a count of 2 or more (8), sizes in row order (120,80,256), or the name of "
         "the column that says whose a record is."
     )
 
@@ -167,7 +167,7 @@ def as_classes(value: object) -> list[Any]:
     alike = any(all(map(kind, labels)) for kind in kinds)
     if len(labels) < 2 or not alike or len(set(labels)) != len(labels):
         raise InputError(
-            f"classes={short(value)} arrived; needed every label there may be, two or more and no one twice: "
+            f"classes={short(value)}; needed every label there may be, two or more and no one twice: "
             'such as 0,1 or no,yes; in a file [0, 1] or ["no", "yes"].'
         )
     return labels
@@ -179,11 +179,11 @@ def as_ranges(value: object) -> str | tuple[Any, Any]:
         try:
             value = [float(word) for word in value.split(",")]
         except ValueError:
-            raise InputError(f"ranges={value!r} arrived; needed low,high such as 0,255, fit, or fit-public.") from None
+            raise InputError(f"ranges={value!r}; needed low,high such as 0,255, fit, or fit-public.") from None
         if len(value) != 2:
             raise InputError(
-                f"{len(value)} numbers arrived; needed two, low,high such as 0,255, for all features. A range for each "
-                "feature goes into a TOML file: ranges = [[low, ...], [high, ...]]."
+                f"ranges has {len(value)} numbers; needed two, low,high such as 0,255, for all features. A range for "
+                "each feature goes into a TOML file: ranges = [[low, ...], [high, ...]]."
             )
     if isinstance(value, str):
         return choose("way to get ranges (or low,high such as 0,255)", value, ("fit", "fit-public"))
@@ -191,7 +191,7 @@ def as_ranges(value: object) -> str | tuple[Any, Any]:
         low, high = value
         if all(_number(end) or (isinstance(end, list) and end and all(map(_number, end))) for end in value):
             return low, high
-    raise InputError(f"ranges={value!r} arrived; needed [low, high], numbers or a list of each, 'fit' or 'fit-public'.")
+    raise InputError(f"ranges={value!r}; needed [low, high], numbers or a list of each, 'fit' or 'fit-public'.")
 
 
 def as_steps(value: object, algorithm: str = ALGORITHM) -> str | dict[str, Any]:
@@ -240,7 +240,7 @@ def as_regulariser(value: object) -> dict[str, Any]:
     """A table with a kind and what that kind needs."""
     if not isinstance(value, dict) or "kind" not in value:
         raise InputError(
-            f'regulariser={value!r} arrived; needed a table with a kind, such as {{kind = "elastic-net", l1 = 0.01, '
+            f'regulariser={value!r}; needed a table with a kind, such as {{kind = "elastic-net", l1 = 0.01, '
             f"l2 = 0.1}}. Kinds: {', '.join(REGULARISERS)}."
         )
     kind = choose("regulariser", value["kind"], REGULARISERS)
@@ -250,7 +250,7 @@ def as_regulariser(value: object) -> dict[str, Any]:
         whole = isinstance(part, list) and all(type(group) is int for group in part)
         if name != "kind" and not (whole if name == "groups" else _number(part)):
             wanted = "a list of whole numbers, a group for each coefficient" if name == "groups" else "a number"
-            raise InputError(f"regulariser.{name}={part!r} arrived; needed {wanted}.")
+            raise InputError(f"regulariser.{name}={part!r}; needed {wanted}.")
     lacking = [name for name in needs if name not in value]
     if lacking:
         raise InputError(f"regulariser {kind!r} lacks {', '.join(lacking)}; needed {', '.join(needs)}.")
