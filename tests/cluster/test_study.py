@@ -41,6 +41,7 @@ block = 2
 
 [problem]
 agents = 4
+l2 = 0.01
 
 [run]
 activations = 5

@@ -8,6 +8,7 @@ from effort import size
 from typer.testing import CliRunner
 
 import relaydp as rd
+from relaydp.cli.compare import print_comparison
 from relaydp.cli.main import app
 
 NUMBERS = ("plf", "messages", "vectors", "messages_paper", "excess", "relative_error", "accuracy", "seconds")
@@ -55,6 +56,20 @@ def test_the_command_prints_json_a_table_and_a_figure(tmp_path):
     figure = tmp_path / "curves.svg"
     done = call(app, [*options, "--activations", "8", "--figure", str(figure)])
     assert done.exit_code == 0 and "pg-extra" in done.stdout and figure.stat().st_size > 10_000
+
+
+def test_without_a_minimiser_they_are_ranked_by_the_objective(capsys):
+    X = np.linspace(-1.0, 1.0, 24)[:, None]
+    problem = rd.logistic(rd.Records(X, (X[:, 0] > 0).astype(int)), agents=3)
+    found = rd.compare(problem, rd.ring(3), ["recal", "pg-extra"], seeds=range(2), activations=10)
+    assert np.isnan(found.best_value)
+    values = [row["objective"] for row in found.rows]
+    assert values == sorted(values) and all(row["excess"] is None for row in found.rows)
+    assert all("no minimiser" in row["note"] and row["status"] == "finished" for row in found.rows)
+    runs = rd.sweep(problem, rd.ring(3), range(2), activations=3, progress=False)
+    assert np.isnan(runs.excess).all() and np.isfinite(runs.objective).all()
+    print_comparison(found, None)
+    assert "excess F" not in capsys.readouterr().out
 
 
 def test_unknown_names_are_refused_with_the_nearest():

@@ -78,8 +78,8 @@ def draw(seed=0):
 X, SCORE = draw()
 TWO = np.where(SCORE > np.median(SCORE), "yes", "no")
 THREE = np.digitize(SCORE, np.quantile(SCORE, [1 / 3, 2 / 3])) * 10
-LONG = {"epsilon": math.inf, "bounds": BOUNDS, "activations": 3000}
-PLEDGE = {"epsilon": 3.0, "bounds": BOUNDS, "activations": 20}  # private: no random_state
+LONG = {"epsilon": math.inf, "bounds": BOUNDS, "l2": 1e-2, "activations": 3000}
+PLEDGE = {"epsilon": 3.0, "bounds": BOUNDS, "l2": 1e-2, "activations": 20}  # private: no random_state
 CLASSED = {**PLEDGE, "classes": ["no", "yes"]}
 FAST = {**PLEDGE, "random_state": 0}  # a simulation, for tests that need the same bits twice
 # each site weighs the same, each record the same within its site

@@ -15,6 +15,7 @@ import relaydp as rd
 from relaydp import prox
 from relaydp.errors import RelayError
 from relaydp.problem import minimise
+from relaydp.problem.reference import find_minimiser
 
 SIZES = [4, 20, 9]
 RECORDS, FEATURES, CLASSES = sum(SIZES), 5, 3
@@ -345,6 +346,27 @@ def test_separable_classes_without_a_ridge_have_no_minimiser(make, label, option
     with pytest.raises(RelayError, match="Raise l2"):
         minimise(make(data, SIZES, **options))
     assert minimise(make(data, SIZES, l2=0.01, **options)).residual < 1e-11
+
+
+def test_classes_that_separate_slowly_are_recognised_by_newtons_method():
+    """A margin a thousandth of the spread: gradients would take millions of steps to see it."""
+    X = np.random.default_rng(3).normal(size=(RECORDS, FEATURES))
+    score = X.sum(axis=1)
+    X += 1e-3 * np.sign(score)[:, None]
+    problem = rd.logistic(rd.Records(X, (score > 0).astype(int)), SIZES)
+    for _ in range(2):  # said again without looking again
+        with pytest.raises(RelayError, match="no minimiser .separable classes without l2.*Raise l2"):
+            minimise(problem)
+    assert find_minimiser(problem) is None
+
+
+def test_an_ill_conditioned_minimiser_is_found_without_a_ridge():
+    """Features on scales that differ by a factor of a thousand, labels with noise: few accelerated steps are made."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(RECORDS, FEATURES)) * np.logspace(0, -3, FEATURES)
+    y = (X @ np.logspace(0, 3, FEATURES) + 2 * rng.logistic(size=RECORDS) > 0).astype(int)
+    found = minimise(rd.logistic(rd.Records(X, y), SIZES))
+    assert found.residual <= 1e-9 and found.steps <= 1000
 
 
 def test_an_answer_is_remembered():

@@ -565,4 +565,4 @@ def test_out_is_checked_before_anything_runs(command, tmp_path, monkeypatch):
         done = CliRunner().invoke(app, [command, "--out", str(tmp_path), *extra], prog_name="relaydp")
         assert done.exit_code == 2 and expected in done.stderr
     done = CliRunner().invoke(app, [command, "--overwrite"], prog_name="relaydp")
-    assert done.exit_code == 2 and "without --out" in done.stderr
+    assert done.exit_code == 2 and "--overwrite needs --out" in done.stderr

@@ -124,12 +124,14 @@ def print_comparison(found: Comparison, figure: Path | None, out: Path | None = 
     if not console.is_terminal:
         console = Console(highlight=False, width=110)  # a file or a pipe has room for every column
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("algorithm", "excess F", "rel. error", "accuracy", "planned", "PLF", "messages", "vectors", "paper's"):
+    minimised = found.best_value == found.best_value  # NaN: there is no minimiser
+    loss = ("excess", "excess F") if minimised else ("objective", "F")
+    for name in ("algorithm", loss[1], "rel. error", "accuracy", "planned", "PLF", "messages", "vectors", "paper's"):
         table.add_column(name, justify="left" if name == "algorithm" else "right", no_wrap=True)
     for row in found.rows:
         if row["status"] == "refused":
             continue
-        cells = [_number(row[key], form) for key, form in (("excess", ".2e"), ("relative_error", ".2e"))]
+        cells = [_number(row[key], form) for key, form in ((loss[0], ".2e"), ("relative_error", ".2e"))]
         cells += [_number(row["accuracy"], ".4f"), _number(row["epsilon_planned"], ".3f")]
         cells += [str(row[key]) for key in ("plf", "messages", "vectors", "messages_paper")]
         table.add_row(row["algorithm"], *cells)

@@ -108,7 +108,7 @@ def _measured(task: StudyTask) -> dict[str, list[Any]]:
     import numpy as np
 
     from relaydp.engine import sweep
-    from relaydp.problem import minimise
+    from relaydp.problem.reference import find_minimiser
     from relaydp.settings.config import Config, solve_arguments
 
     config = Config.model_validate(_strict(task.tables))
@@ -118,7 +118,7 @@ def _measured(task: StudyTask) -> dict[str, list[Any]]:
     problem, graph, prior = _built(json.dumps(_strict(task.tables), sort_keys=True), task.loss)
     if prior is not None:
         asked["prior"] = prior
-    minimise(problem)  # once, before the shards ask for it side by side
+    find_minimiser(problem)  # once, before the shards ask for it side by side
 
     def shard(seeds: list[int]) -> Any:
         return sweep(problem, graph, seeds, [budget], progress=False, **asked)

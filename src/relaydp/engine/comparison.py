@@ -34,10 +34,11 @@ from relaydp.errors import InputError, RelayError
 from relaydp.graph import Graph
 from relaydp.planning.planner import AUTO
 from relaydp.privacy import Budget
-from relaydp.problem import Problem, minimise
+from relaydp.problem import Problem
+from relaydp.problem.reference import find_minimiser
 from relaydp.result import Result, plain, versions
 
-MEASURES = ("excess", "relative_error", "accuracy")
+MEASURES = ("objective", "excess", "relative_error", "accuracy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,7 @@ class Comparison:
     rows: list[dict[str, Any]]
     results: dict[str, Result]
     budget: Budget | None
-    best_value: float  # F(x*)
+    best_value: float  # F(x*); NaN where the problem has no minimiser
     about: dict[str, Any] = field(default_factory=dict)  # what was compared on: data, loss, agents, graph, seeds, ...
 
     def row(self, algorithm: str) -> dict[str, Any]:
@@ -96,6 +97,8 @@ def compare(
 ) -> Comparison:
     """Run every algorithm over all seeds and rank them by the median excess objective.
 
+    Where the problem has no minimiser (separable classes without l2) they are ranked by the median objective.
+
     Every algorithm gets the same problem, graph, budget and seeds, and its steps (under a budget also its number of
     activations) by the same rule. All runs have seeds, so that with a budget they are simulations without a promise.
 
@@ -118,7 +121,6 @@ def compare(
 
     Raises:
         InputError: No algorithm arrived, or a name is unknown.
-        RelayError: The problem has no minimiser, so that there is no excess objective.
 
     Example:
         >>> import relaydp as rd
@@ -134,7 +136,7 @@ def compare(
     for name in names:
         find_algorithm(name)
     numbers = [int(seed) for seed in seeds]
-    best = minimise(problem).value
+    best = find_minimiser(problem)
     rows, results = [], {}
     options: dict[str, Any] = {"mechanism": mechanism, "activations": activations, "walk": walk, "ratio": ratio}
     for done, name in enumerate(names):
@@ -149,9 +151,10 @@ def compare(
         except RelayError as error:
             rows.append(_refused(name, str(error)))
             continue
-        rows.append(_row(name, runs, traced, time.perf_counter() - began))
+        rows.append(_row(name, runs, traced, best is not None, time.perf_counter() - began))
         results[name] = traced
-    rows.sort(key=lambda row: (row["excess"] is None, row["excess"] if row["excess"] is not None else 0.0))
+    ranked_by = "objective" if best is None else "excess"
+    rows.sort(key=lambda row: (row[ranked_by] is None, row[ranked_by] if row[ranked_by] is not None else 0.0))
     about = {
         "data": problem.data.name,
         "loss": problem.loss.name,
@@ -164,7 +167,7 @@ def compare(
         "ratio": ratio,
         "seeds": numbers,
     }
-    return Comparison(rows, results, budget, best, about)
+    return Comparison(rows, results, budget, math.nan if best is None else best.value, about)
 
 
 def _refused(name: str, reason: str) -> dict[str, Any]:
@@ -184,7 +187,7 @@ def _refused(name: str, reason: str) -> dict[str, Any]:
     return {"algorithm": name, "title": ALGORITHMS[name].title, **empty, "status": "refused", "note": reason}
 
 
-def _row(name: str, runs: Sweep, traced: Result, seconds: float) -> dict[str, Any]:
+def _row(name: str, runs: Sweep, traced: Result, minimised: bool, seconds: float) -> dict[str, Any]:
     diverged = sum(status == "diverged" for status in runs.status)
     row: dict[str, Any] = {
         "algorithm": name,
@@ -204,16 +207,18 @@ def _row(name: str, runs: Sweep, traced: Result, seconds: float) -> dict[str, An
         row[f"{measure}_quartiles"] = [float(q) for q in np.percentile(known, [25, 75])] if len(known) else None
     row["seconds"] = round(seconds, 3)
     row["status"] = "diverged" if diverged > len(runs) // 2 else "finished"
-    row["note"] = _note(row, runs, diverged)
+    row["note"] = _note(row, runs, diverged, minimised)
     return row
 
 
-def _note(row: dict[str, Any], runs: Sweep, diverged: int) -> str:
+def _note(row: dict[str, Any], runs: Sweep, diverged: int, minimised: bool) -> str:
     """Why a cell is empty, or ''."""
     if diverged:
         return f"{diverged} of {len(runs)} runs diverged."
     notes = []
-    if row["relative_error"] is None:
+    if not minimised:
+        notes.append("The problem has no minimiser to measure against; ranked by F. A ridge (l2) gives it one.")
+    elif row["relative_error"] is None:
         notes.append("x* = 0, so relative error has no meaning.")
     if row["accuracy"] is None:
         notes.append("The loss does not classify.")

@@ -45,8 +45,9 @@ from relaydp.planning.directions import Directions
 from relaydp.planning.planner import AUTO, Limits, lay_out, make_plan
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import PRICED, Budget
-from relaydp.problem import Problem, minimise
+from relaydp.problem import Problem
 from relaydp.problem.kernels import int8_products
+from relaydp.problem.reference import find_minimiser
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +140,8 @@ def sweep(
         prior: A Problem over PUBLIC records, or Directions, that the budget is planned for.
         variant: A variant of mechanism "published".
         noise: For "published" only: its first scale s_1, instead of a budget.
-        reference: Whether to compute the minimiser. Without it `excess` and `relative_error` are NaN. Default: True.
+        reference: Whether to compute the minimiser. Without it, or where the problem has none, `excess` and
+            `relative_error` are NaN. Default: True.
         progress: None (the default) shows a bar when stderr is a terminal; True or False decides; a function is called
             with (hops done, hops in all).
 
@@ -153,7 +155,6 @@ def sweep(
             `solve`.
         PrivacyError: A mechanism that needs a budget has none, the algorithm does not have it, or a limit is above the
             budget.
-        RelayError: `reference` is asked for and the problem has no minimiser.
 
     Example:
         >>> import relaydp as rd
@@ -319,7 +320,7 @@ def run_plans(
 def _measure(problem: Problem, plans: list[Plan], seeds: list[int], x: np.ndarray, reference: bool) -> Sweep:
     limit = GROWTH * public_radius(problem)
     fine = np.isfinite(x).all(axis=1) & (np.abs(np.nan_to_num(x)).max(axis=1) <= limit)
-    best = minimise(problem) if reference else None
+    best = find_minimiser(problem) if reference else None
     objective, accuracy, error = (np.full(len(x), np.nan) for _ in range(3))
     if fine.any():
         objective[fine] = problem.objectives(x[fine])

@@ -58,8 +58,25 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
     True
     """
     known = problem.__dict__.setdefault("_references", {})
-    if tolerance in known:
-        return known[tolerance]
+    if tolerance not in known:
+        try:
+            known[tolerance] = _minimise(problem, tolerance)
+        except RelayError as error:  # looked for once: it can take many steps to find that there is none
+            known[tolerance] = str(error)
+    if isinstance(known[tolerance], str):
+        raise RelayError(known[tolerance])
+    return known[tolerance]
+
+
+def find_minimiser(problem: Problem) -> Reference | None:
+    """The same, or None where the problem has no minimiser or none was found."""
+    try:
+        return minimise(problem)
+    except RelayError:
+        return None
+
+
+def _minimise(problem: Problem, tolerance: float) -> Reference:
     agent_records = problem.working_records
     t = 1.0 / (float(problem.measured_facts().smoothness.mean()) or 1.0)  # every record 0: any step will do
     terms = problem.terms
@@ -102,8 +119,7 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
     value, beyond = problem.objectives(np.stack([x, 2.0 * x]))
     if value > 0.0 and beyond < 0.5 * value:  # F falls along the ray through x: the residual fades, no minimiser nears
         raise RelayError(NONE)
-    known[tolerance] = Reference(x, float(value), reached, steps)
-    return known[tolerance]
+    return Reference(x, float(value), reached, steps)
 
 
 def _forward(terms: Terms, agent_records: AgentRecords, x: Array, t: Array) -> Array:
