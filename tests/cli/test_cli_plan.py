@@ -91,7 +91,7 @@ def test_the_table_says_what_was_chosen_what_it_costs_and_what_it_rests_on():
     result = call("plan", *words, "--limit", "1=0.5")
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
-    for word in ("recal on ring(3), cyclic walk", "400 records each", "an agent (the PLF)", "messages", "exact",
+    for word in ("recal on ring(3), cyclic walk", "400 records each", "per agent (the PLF)", "messages", "exact",
                  "by the paper's formula at delta 1e-05", "0.5 for agent 1", "bias and", "in the first activation",
                  "alpha", "rests on a guess from public bounds", "the privacy promise does not"):  # fmt: skip
         assert word in text, word
@@ -296,7 +296,7 @@ BAD = {
     ),
     "classes of numbers": ([*UNSEEN, "--epsilon", 1, "--loss", "huber", "--classes", "0,1"], ["'huber'", "numbers"]),
     "one class": ([*UNSEEN, "--epsilon", 1, "--classes", 10], ["--classes", "10", "two or more"]),
-    "a class twice": ([*UNSEEN, "--epsilon", 1, "--classes", "0,1,0"], ["--classes", "no one twice"]),
+    "a class twice": ([*UNSEEN, "--epsilon", 1, "--classes", "0,1,0"], ["--classes", "none of them twice"]),
     "fitted ranges": ([*UNSEEN, "--epsilon", 1, "--ranges", "fit-public"], ["fit-public", "LOW,HIGH"]),
     "least squares without a bound": ([*UNSEEN, "--epsilon", 1, "--loss", "least-squares"], ["clip="]),
     "sizes in words": (["--sizes", "many", "--features", 3, "--epsilon", 1], ["--sizes 'many'", "8x1500"]),

@@ -28,7 +28,7 @@ from relaydp.settings.config import read_config
 ROOT = Path(__file__).parents[2]
 SMALL = {
     "study": {"data": ["breast-cancer"], "budgets": [4.0, "none"], "seeds": 4, "block": 2},
-    "problem": {"agents": 4},
+    "problem": {"agents": 4, "l2": 0.01},
     "run": {"activations": 5, "walk": "cyclic"},
 }
 TEXT = """
@@ -160,7 +160,7 @@ def test_blocks_share_the_seeds_out_evenly(seeds, block):
         ("[study]\nbudgets = [-1.0]", "epsilon"),
         ('[study]\nbudgets = ["lots"]', "needed an epsilon such as 1.0"),
         ("[study]\nbudgets = [{ epsilon = 1.0, rho = 2 }]", "needed an epsilon such as 1.0"),
-        ("[study]\nblock = 0", "study.block = 0; needed greater than or equal to 1"),
+        ("[study]\nblock = 0", "study.block = 0 arrived; needed greater than or equal to 1"),
         ("[study]\nalgorithm = ['recal']", "Did you mean 'algorithms'?"),
         ("[studies]\nseeds = 2", "Did you mean 'study'?"),
         ("study = 3", "needed a table, [study]"),
@@ -174,7 +174,7 @@ def test_blocks_share_the_seeds_out_evenly(seeds, block):
         ('[study]\ngraphs = ["ring"]\n[graph]\nfile = "a.txt"', "graph.file is fixed"),
         ("[study]\nbudgets = [{ epsilon = 1.0, delta = 1e-6 }]\n[run]\ndelta = 1e-5", "leave one out"),
         ("[study\nseeds = 2", "line 1: this is not TOML"),
-        ("[resources]\ncpus = 0", "resources.cpus = 0; needed"),
+        ("[resources]\ncpus = 0", "resources.cpus = 0 arrived"),
     ],
 )
 def test_a_mistake_in_the_file_is_named(tmp_path, text, said):

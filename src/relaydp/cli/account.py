@@ -34,7 +34,7 @@ def new(
     delta: Annotated[float, flag(PRIVACY, DELTA_TEXT)] = defaults.DELTA,
     json_: AsJson = False,
 ) -> None:
-    """Make an account. Its budget is not changed afterwards; a larger one is for those to decide whose records it is.
+    """Make an account. Its budget cannot be changed afterwards.
 
     \b
     relaydp account new visits.account --epsilon 2

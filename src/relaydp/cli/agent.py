@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Take part in a consortium: one agent a party, no server.",
+    help="Take part in a consortium: one agent per party, no server.",
     epilog=example(
         "relaydp agent keygen north --name north",
         "relaydp agent serve north-sea.toml --home north --data visits.csv --max-epsilon 1",
@@ -30,7 +30,7 @@ Data = Annotated[Path, typer.Option(help="This party's records: CSV, TSV, Parque
 MaxEpsilon = Annotated[
     float,
     typer.Option(
-        help="The most this party allows for its records, all consortia of this home together.", metavar="EPSILON"
+        help="The most this party allows for its records, over all consortia of this home.", metavar="EPSILON"
     ),
 ]
 MaxDelta = Annotated[
@@ -44,15 +44,17 @@ Listen = Annotated[
     str | None,
     typer.Option(help="Where to listen, if not at the agreed address (NAT, containers).", metavar="HOST:PORT"),
 ]
-StatusPort = Annotated[int, typer.Option(help="Of the local status page and metrics; 0: any free one.")]
+StatusPort = Annotated[int, typer.Option(help="Port of the local status page and metrics; 0 takes any free port.")]
 Mark = Annotated[
     Path | None,
-    typer.Option(help="Where to count commits, best on another disk: it notices a journal that was set back."),
+    typer.Option(
+        help="A file that counts commits, best on another disk: it detects a journal restored from an older copy."
+    ),
 ]
 DevelopmentSeed = Annotated[
     int | None, typer.Option(help="Noise from a seed, for tests: the certificate then says NOT PRIVATE.")
 ]
-Linger = Annotated[float, typer.Option(help="Seconds to stay for neighbours after the end.")]
+Linger = Annotated[float, typer.Option(help="Seconds to keep serving neighbours after the end.")]
 
 
 @app.command()
@@ -228,7 +230,7 @@ def reroute_order(
     overwrite: Overwrite = False,
     json_: AsJson = False,
 ) -> None:
-    """Draw up the order, at the party whose baton is stuck (its agent stopped), and sign it.
+    """Write the order and sign it, at the party whose baton is stuck. Stop its agent first.
 
     \b
     relaydp agent reroute order north-sea.toml --home north --out lost-south.json
@@ -277,7 +279,7 @@ def reroute_sign(consortium: File, order: OrderFile, home: Home, json_: AsJson =
 
 @reroute.command("apply")
 def reroute_apply(consortium: File, order: OrderFile, home: Home, json_: AsJson = False) -> None:
-    """Begin the new epoch here, with everybody's signatures; then start the agent again.
+    """Begin the new epoch here, once all have signed; then start the agent again.
 
     \b
     relaydp agent reroute apply north-sea.toml lost-south.json --home east

@@ -1,4 +1,4 @@
-"""`relaydp attack`: what a transcript gives away, beside the truth."""
+"""`relaydp attack`: what a transcript reveals, compared with the truth."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _methods() -> tuple[str, ...]:
 
 
 def _check_figure(file: Path | None) -> None:
-    """A name that cannot be drawn is told before anything runs."""
+    """Refuse a file name that cannot be drawn, before anything runs."""
     from relaydp.report.figures import KINDS
 
     if file is not None and file.suffix.lower() not in KINDS:

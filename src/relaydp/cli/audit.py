@@ -1,4 +1,4 @@
-"""`relaydp audit`: attack a privacy claim, and say what that proves."""
+"""`relaydp audit`: test a privacy claim by attacks, and say what that proves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def audit(
             complete=among(choices.MECHANISMS[:3]),
         ),
     ] = "gradient",
-    epsilon: Annotated[float, typer.Option(help="The claim to put to the test.", rich_help_panel=PRIVACY)] = 1.0,
+    epsilon: Annotated[float, typer.Option(help="The epsilon to test.", rich_help_panel=PRIVACY)] = 1.0,
     delta: Annotated[float, typer.Option(help="Its delta.", rich_help_panel=PRIVACY)] = defaults.DELTA,
     variant: Variant = None,
     canary: Annotated[
@@ -44,17 +44,17 @@ def audit(
         ),
     ] = "worst",
     runs: Annotated[
-        int | None, flag(RUN, "In all, half with either record; default 100000, for objective 10000.")
+        int | None, flag(RUN, "How many runs, half with each of two records; default 100000, for objective 10000.")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="That the bound holds.", rich_help_panel=RUN)] = 0.999,
-    agents: Annotated[int, typer.Option(help="How many.", rich_help_panel=GRAPH)] = 3,
+    confidence: Annotated[float, typer.Option(help="Confidence that the bound holds.", rich_help_panel=RUN)] = 0.999,
+    agents: Annotated[int, typer.Option(help="How many agents.", rich_help_panel=GRAPH)] = 3,
     activations: Annotated[int | None, flag(RUN, "Releases of each agent; default: enough for 60 in all.")] = None,
     seed: Annotated[
         int | None,
         flag(
             RUN,
-            "Of a simulation whose noise is audited; default: a private run's, from the operating system, and for "
-            "objective and published a simulation's.",
+            "Of a simulation whose noise is audited. Default: none, and the secret noise of private runs; for "
+            "objective and published 0.",
         ),
     ] = None,
     json_: AsJson = False,

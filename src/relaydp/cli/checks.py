@@ -126,7 +126,7 @@ def _package(name: str, wanted: str, install: str) -> Finding:
 
 
 def satisfies(version: str, wanted: str) -> bool:
-    """Whether a version is within bounds such as '>=0.10,<0.12'. Others than these two are not for us to judge.
+    """Whether a version is within bounds such as '>=0.10,<0.12'. Other signs are not checked.
 
     >>> satisfies("0.11.1", ">=0.10,<0.12"), satisfies("0.9", ">=0.10"), satisfies("2.0rc1", ">=2.0")
     (True, False, True)
@@ -215,7 +215,7 @@ def _threads() -> str:
 
 
 def _memory() -> int | None:
-    """Bytes that this process may use: the machine's, or what a container allows; None where nobody says."""
+    """Bytes that this process may use: the machine's, or what a container allows; None if the system does not say."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -309,7 +309,7 @@ PLD_TOLERANCE = 1e-3  # dp-accounting rounds losses to a grid
 
 
 def _against_scipy(X: Any, y: Any, x: Any) -> Finding:
-    """The relay's model beside the minimiser that SciPy finds for the same sum, written out here once more."""
+    """The relay's model beside the minimiser that SciPy finds for the same sum, written out here again."""
     import numpy as np
     from scipy.optimize import minimize
 
@@ -384,7 +384,7 @@ def in_brief() -> list[str]:
 
 
 def findings(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """What a check found; where it broke off, a problem that says how."""
+    """What a check found; if it failed, a problem that says how."""
     found: list[Finding] = []
     try:
         with warnings.catch_warnings():

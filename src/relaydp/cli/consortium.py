@@ -1,4 +1,4 @@
-"""`relaydp consortium`: write the file that all parties agree on, plan its run, check it, look at it."""
+"""`relaydp consortium`: write the file that all parties agree on, plan its run, check and show it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ app = typer.Typer(
     ),
 )
 
-# A random walk crosses most networks of n parties within n^2 hops; ten times that is no accident.
+# A random walk crosses most networks of n parties within n^2 hops; ten times that is not chance.
 PATIENCE = 10
 PARTIES = "Parties"
 
@@ -105,7 +105,8 @@ def new(
     intercept: Annotated[bool, flag(PROBLEM, "Add an unpenalised constant.", None, "--intercept")] = defaults.INTERCEPT,
     record_norm: Annotated[float | None, flag(PROBLEM, "Public bound on a record's norm.")] = None,
     ranges: Annotated[
-        list[str] | None, flag(PROBLEM, "Public range of the features; once for all, or once a column.", "LOW,HIGH")
+        list[str] | None,
+        flag(PROBLEM, "Public range of the features; once for all features, or once per column.", "LOW,HIGH"),
     ] = None,
     clip: Annotated[float | None, flag(PROBLEM, "Bound on one record's gradient.")] = None,
     label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
@@ -185,14 +186,15 @@ def plan(
     activations: Annotated[int | None, flag(RUN, "How often each party acts; default: chosen.")] = None,
     steps: Annotated[str, flag(RUN, "tuned or paper; default tuned.", "NAME", complete=among(choices.STEPS))] = "tuned",
     ratio: Annotated[
-        float | None, flag(PRIVACY, "Each activation's share of the budget over the one before; default: the best.")
+        float | None,
+        flag(PRIVACY, "Ratio of each activation's share of the budget to the one before; default: the best."),
     ] = None,
     out: Annotated[Path | None, flag(OUTPUT, "Write to this new file instead.", "OTHER.toml")] = None,
     overwrite: Overwrite = False,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw up the plan from public facts alone, and write it into the file: activations, steps and noise of everybody.
+    """Plan from public facts alone, and write the plan into the file: activations, steps and noise of every party.
 
     \b
     relaydp consortium plan north-sea.toml
@@ -338,7 +340,7 @@ def _brief(value: object) -> str:
 
 
 def _check_patience(file: Path, consortium: Consortium, planned: Plan) -> None:
-    """A relay in which all goes well must not be given up."""
+    """Refuse a patience that would give up a relay in which nothing went wrong."""
     from relaydp.network.consortium.agreed_plan import longest_wait
 
     wait = longest_wait(planned)

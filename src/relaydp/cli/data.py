@@ -1,4 +1,4 @@
-"""`relaydp data`: what there is to train on, and where it lies."""
+"""`relaydp data`: data sets to train on, and where they are."""
 
 from __future__ import annotations
 

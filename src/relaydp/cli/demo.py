@@ -1,4 +1,4 @@
-"""`relaydp demo`: a private model over 8 agents on a ring, on embedded data, beside what each agent has alone."""
+"""`relaydp demo`: a private model over 8 agents on a ring, on embedded data, compared with training alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def demo(
     figure: Annotated[
         Path | None, flag(OUTPUT, "Draw the comparison into this file (.png, .svg, .pdf).", "FILE")
     ] = None,
-    seed: Annotated[int, flag(RUN, "Of the first simulation, which medians are taken over; default 0.")] = 0,
+    seed: Annotated[int, flag(RUN, "Of the first of the simulations that medians are taken over; default 0.")] = 0,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> dict[str, Any]:

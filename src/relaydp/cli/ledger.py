@@ -169,7 +169,7 @@ def _check_delta(delta: Any, folder: Path) -> None:
 
 
 def _broken_claims(folder: Path, found: Verification) -> list[str]:
-    """Where summary.json promises something else than the ledger shows, for the same delta."""
+    """Where summary.json promises something other than the ledger shows, for the same delta."""
     claim = _beside(folder, "summary.json")
     promised = claim.get("epsilon")
     if promised is None or claim.get("delta") != found.delta or found.epsilon is None:
@@ -184,7 +184,7 @@ def _broken_claims(folder: Path, found: Verification) -> list[str]:
 def _run_kind(folder: Path, saved: dict[str, Any]) -> str | None:
     """What the ledger is of, by its own statement or by the files beside it; None where nothing says so.
 
-    Of all that is said the least counts: one file that says "simulation" is enough.
+    The weakest statement counts: one file that says "simulation" is enough.
     """
     run, asked = _beside(folder, "summary.json"), _beside(folder, "config.json").get("solve") or {}
     said = {str(saved.get("run"))}

@@ -30,7 +30,7 @@ app = typer.Typer(
 Out = Annotated[
     Path,
     typer.Option(
-        help="Keep cells, figures and the page in this folder, and go on from what is there.",
+        help="Keep cells, figures and the page in this folder, and continue from what is there.",
         metavar="FOLDER",
         rich_help_panel=OUTPUT,
     ),

@@ -1,4 +1,4 @@
-"""`relaydp plan`: what a budget will buy, before anybody touches a record."""
+"""`relaydp plan`: what a budget will buy, before any record is used."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _rows(made: Plan, graph: str) -> list[tuple[str, str]]:
     rows = [
         ("planned", f"{made.algorithm.name} on {graph}{walk}"),
         ("for", f"{facts.agents} agents with {_span(facts.sizes, 'd')} records each, {facts.dim} coefficients"),
-        ("activations", f"{made.activations} an agent (the PLF)"),
+        ("activations", f"{made.activations} per agent (the PLF)"),
         ("hops", f"{len(made.route)}, {int(made.tally.messages[-1])} messages"),
         ("epsilon", f"{made.epsilon:.6g} exact, {made.epsilon_paper:.6g} by the paper's formula{at}"),
     ]

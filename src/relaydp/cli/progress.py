@@ -1,4 +1,4 @@
-"""Progress on a terminal: what is in hand, how far, for how long, and how long it will still take.
+"""Progress on a terminal: the current step, how far it is, the time so far and the time left.
 
     with step_bar(quiet or json_, "reading the data") as report:
         report("planning")                        length unknown: a spinner and the time so far
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Report:
-    """What is in hand now; called by whoever does the work."""
+    """Shows the current step; called by the code that does the work."""
 
     def __init__(self, bar: Progress, task: TaskID) -> None:
         self._bar, self._task = bar, task

@@ -196,9 +196,7 @@ def show(folder: Folder, json_: AsJson = False) -> None:
 def rerun(
     folder: Folder,
     data: Annotated[str | None, flag(DATA, "The data, if it has moved since.", "NAME|PATH")] = None,
-    seed: Annotated[
-        int | None, flag(RUN, "Of a simulation of the plan: the one way to run a private one again.")
-    ] = None,
+    seed: Annotated[int | None, flag(RUN, "Of a simulation of the plan, the only way to repeat a private run.")] = None,
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -59,7 +59,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Section(BaseModel):
-    """A table of the file. Strict: "1" is not 1, and a key nobody knows is a mistake, not a comment."""
+    """A table of the file. Strict: "1" is not 1, and an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -95,7 +95,7 @@ class GraphSection(Section):
 
 
 def _steps_of_algorithm(value: object, known: ValidationInfo) -> str | dict[str, Any]:
-    """Steps by the names that this run's algorithm has; a wrong algorithm is another complaint."""
+    """Steps by the names that this run's algorithm has; a wrong algorithm is reported by its own check."""
     algorithm = known.data.get("algorithm")
     return as_steps(value, defaults.ALGORITHM if algorithm is None else algorithm)
 
@@ -212,7 +212,7 @@ def parse_toml(text: str, name: str) -> dict[str, dict[str, Any]]:
 
 
 def _fault(error: ValidationError, where: Callable[[tuple[str, ...]], str]) -> str:
-    """The first of pydantic's complaints in our words."""
+    """The first of pydantic's errors, in our words."""
     faults = error.errors(include_url=False)
     first = faults[0]
     at = tuple(str(part) for part in first["loc"])
@@ -273,7 +273,7 @@ def build(config: Config, simulated: bool = False) -> tuple[Problem, Graph, dict
 
 
 def build_unseen(config: Config, sizes: list[int], features: int) -> tuple[Facts, Graph, dict[str, Any]]:
-    """The same before anybody has shown a record: its public facts stand for the problem."""
+    """The same without any records: public facts stand for the problem."""
     from relaydp.problem import public_facts
 
     asked, wanted = solve_arguments(config.run), config.problem
@@ -323,7 +323,7 @@ def build_apart(config: Config, columns: str | None) -> tuple[list[str], Graph, 
 
 
 def is_private(run: RunSection) -> bool:
-    """Whether this is a run with a promise: a budget, a sound mechanism, and noise that no seed tells."""
+    """Whether this is a run with a promise: a budget, a sound mechanism, and noise without a seed."""
     return run.epsilon is not None and run.seed is None and run.mechanism not in ("published", "none")
 
 
@@ -402,7 +402,7 @@ def _check_declared(wanted: ProblemSection) -> None:
 
 
 def make_prior(config: Config, source: str, loss: str, features: int, ranges: Any) -> Problem:
-    """The same problem over public records, which nobody splits; scaled by the private ones' bounds."""
+    """The same problem over public records, which are not split; scaled by the private ones' bounds."""
     from relaydp.data.formats import file_kind
 
     width = {"features": (features or None) if file_kind(Path(source)) == "LIBSVM" else None}  # others say theirs
@@ -454,7 +454,7 @@ def _loss_of(classes: int) -> str:
 
 
 def loss_for(wanted: ProblemSection, records: Records) -> str:
-    """The loss that fits the classes where none is named: those asked for, those that the records bring along, else
+    """The loss that fits the classes where none is named: those asked for, those that the data set declares, else
     those that are found in the labels, which `_check_declared` keeps from private runs."""
     import numpy as np
 

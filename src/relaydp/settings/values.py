@@ -167,7 +167,7 @@ def as_classes(value: object) -> list[Any]:
     alike = any(all(map(kind, labels)) for kind in kinds)
     if len(labels) < 2 or not alike or len(set(labels)) != len(labels):
         raise InputError(
-            f"classes={short(value)}; needed every label there may be, two or more and no one twice: "
+            f"classes={short(value)}; needed every label there may be, two or more, none of them twice: "
             'such as 0,1 or no,yes; in a file [0, 1] or ["no", "yes"].'
         )
     return labels
