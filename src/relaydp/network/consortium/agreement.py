@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from relaydp import defaults
 from relaydp.errors import InputError, choose, short
 from relaydp.graph import Graph
 from relaydp.problem import Facts, public_facts
@@ -88,9 +89,9 @@ class Task(TomlTable):
     columns: Annotated[tuple[str, ...] | None, BeforeValidator(as_names)] = None
     features: Count | None = None
     label: Annotated[str, Field(min_length=1)] | None = None
-    l1: Weight = 0.0
-    l2: Weight = 0.0
-    intercept: bool = False
+    l1: Weight = defaults.L1
+    l2: Weight = defaults.L2
+    intercept: bool = defaults.INTERCEPT
     record_norm: Positive | None = None
     ranges: Annotated[Any, BeforeValidator(as_ranges)] = None
     clip: Positive | None = None
