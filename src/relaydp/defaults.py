@@ -2,8 +2,8 @@
 
 Every signature, settings table and help text takes its default from here. Two things differ between the functions
 (`rd.logistic` and `relaydp run`) and the estimators. The functions fit no intercept, because the catalogue's data sets
-need none; the estimators do, because users of scikit-learn expect `fit_intercept=True`. With an intercept the centre of a
-range can be 0, so that estimators scale features from `bounds` to [-1, 1]; the functions scale them from `ranges` to
+need none; the estimators do, because users of scikit-learn expect `fit_intercept=True`. With an intercept the centre of
+a range can be 0, so that estimators scale features from `bounds` to [-1, 1]; the functions scale them from `ranges` to
 [0, 1], where a pixel that is 0 stays 0.
 """
 

@@ -29,7 +29,7 @@ MAX_BLOCKS = 4000
 NEWTON_DIM = 4096  # dense Newton systems up to this size
 NEWTON_STEPS = 30
 SLOW = 1000  # accelerated steps after which Newton's method is tried from where they stand
-SEARCH_STEPS, HALVINGS = 30, 30  # of Newton's method with a line search
+SEARCH_STEPS, HALVINGS = 60, 30  # of Newton's method with a line search
 SEARCH_WORK = 2**34  # multiplications: a Hessian that takes more is not made for a search
 WORK = 2**36  # multiplications that accelerated steps may take where there is no ridge, some minutes on one core
 FAR = 2.0**20  # how far along a ray F is looked at
@@ -179,28 +179,29 @@ def _falls(problem: Problem, x: Array) -> bool:
 
 
 def _search(problem: Problem, x: Array, t: float, agent_records: AgentRecords, goal: float) -> tuple[float, Array]:
-    """Newton's method with a line search on a smooth F: the residual where it ends, and the point.
-
-    Near the end F no longer tells points apart: `_newton`, which looks at the residual, finishes.
-    """
-    value, now = problem.objective(x), np.inf
+    """Newton's method with a line search on a smooth F: the residual where it ends, and the point."""
+    terms = problem.terms
+    value, now = problem.objective(x), float(_residual(terms, agent_records, x, t))
+    shares = 0.5 ** np.arange(HALVINGS)
     for _ in range(SEARCH_STEPS):
-        x, now = _newton(problem, x, float(_residual(problem.terms, agent_records, x, t)), t, agent_records, goal)
         if now <= goal:
             break
         if _falls(problem, x):
             raise RelayError(NONE)
-        gap, matrix = (np.asarray(part) for part in _system(problem.terms, agent_records, x, t))
+        gap, matrix = (np.asarray(part) for part in _system(terms, agent_records, x, t))
         try:
             step = np.linalg.solve(matrix, gap)
         except np.linalg.LinAlgError:
             break
-        shares = 0.5 ** np.arange(HALVINGS)
-        values = problem.objectives(np.asarray(x) - shares[:, None] * step)
+        points = np.asarray(x) - shares[:, None] * step
+        values = problem.objectives(points)
         at = int(np.argmin(np.where(np.isfinite(values), values, np.inf)))
-        if not values[at] < value:
+        lower = bool(values[at] < value)
+        new = placed(points[at if lower else 0])
+        then = float(_residual(terms, agent_records, new, t))
+        if not (lower or then < now):  # near the end F no longer tells points apart, and the residual does
             break
-        x, value = placed(np.asarray(x) - shares[at] * step), float(values[at])
+        x, value, now = new, float(values[at if lower else 0]), then
     return now, x
 
 
