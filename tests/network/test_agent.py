@@ -301,7 +301,7 @@ def test_neighbours_notice_a_journal_that_was_set_back(set_back, how):
     charged = len(rows_of(lab, 1, "SELECT 1 FROM ledger")) if how == "old copy" else 0
     log = lab.folder / f"{how}.log"
     assert wait_all([start(lab.settings(1), log)]) == [2]
-    assert "set back" in log.read_text()
+    assert "older copy" in log.read_text()
     assert len(rows_of(lab, 1, "SELECT 1 FROM ledger")) == charged, "nothing more was released"
 
 

@@ -277,36 +277,36 @@ REFUSED = {
     "twice the name": ({"parties.1.name": "north"}, "same name, 'north'"),
     "upper case": ({"parties.1.name": "South"}, "a-z, 0-9 and -"),
     "long name": ({"name": "a" * 33}, "up to 32"),
-    "no port": ({"parties.0.address": "relay.north.example"}, "needed host:port"),
-    "large port": ({"parties.0.address": "relay.north.example:70000"}, "needed host:port"),
+    "no port": ({"parties.0.address": "relay.north.example"}, "must be host:port"),
+    "large port": ({"parties.0.address": "relay.north.example:70000"}, "must be host:port"),
     "shared address": ({"parties.0.address": "relay.east.example:7443"}, "'north' and 'east' have the same address"),
-    "no records": ({"parties.2.records": 0}, "records = 0 of party 3 arrived; needed a number greater than or equal"),
-    "text for a number": ({"parties.2.records": "136"}, "records = '136' of party 3 arrived; needed a valid integer"),
+    "no records": ({"parties.2.records": 0}, "records = 0 in party 3; it must be a number greater than or equal"),
+    "text for a number": ({"parties.2.records": "136"}, "records = '136' in party 3; it must be a valid integer"),
     "short fingerprint": ({"parties.0.fingerprint": "sha256:00"}, "64 digits"),
     "other fingerprint": ({"parties.0.fingerprint": "sha256:" + "0" * 64}, "'north' has fingerprint sha256:"),
     "no certificate": ({"parties.0.certificate": "no PEM"}, "certificate of 'north'"),
-    "unknown end": ({"network.edges": [["north", "south"], ["south", "west"]]}, "'west', which is no party"),
+    "unknown end": ({"network.edges": [["north", "south"], ["south", "west"]]}, "'west', which is not a party"),
     "itself": ({"network.edges": [["north", "north"]]}, "two different parties"),
     "apart": ({"network.edges": [["north", "south"]]}, "no path leads from north to east"),
-    "no edges": ({"network.edges": []}, "needed pairs of names"),
-    "algorithm": ({"run.algorithm": "recla"}, "between parties run: dgd"),
-    "star": ({"run.algorithm": "afbs", "run.walk": None}, "between parties run"),
-    "argmin": ({"run.algorithm": "walkman"}, "between parties run"),
-    "two exchanges": ({"run.algorithm": "r-admm", "run.walk": None}, "between parties run"),
-    "probability": ({"run.algorithm": "tripd-dist", "run.walk": None}, "between parties run"),
-    "lazy": ({"run.walk": "lazy"}, "stays put at the price of a hop"),
-    "no walk": ({"run.walk": None}, "needed one of: random, nonbacktracking, cyclic, tour"),
-    "walk in rounds": ({"run.algorithm": "nids"}, "nothing walks"),
-    "start": ({"run.start": "west"}, "start = 'west' is no party"),
+    "no edges": ({"network.edges": []}, "must be pairs of names"),
+    "algorithm": ({"run.algorithm": "recla"}, "Use one of: dgd"),
+    "star": ({"run.algorithm": "afbs", "run.walk": None}, "cannot run in a consortium"),
+    "argmin": ({"run.algorithm": "walkman"}, "cannot run in a consortium"),
+    "two exchanges": ({"run.algorithm": "r-admm", "run.walk": None}, "cannot run in a consortium"),
+    "probability": ({"run.algorithm": "tripd-dist", "run.walk": None}, "cannot run in a consortium"),
+    "lazy": ({"run.walk": "lazy"}, "counts as a hop"),
+    "no walk": ({"run.walk": None}, "must be one of: random, nonbacktracking, cyclic, tour"),
+    "walk in rounds": ({"run.algorithm": "nids"}, "which has no walk"),
+    "start": ({"run.start": "west"}, "start = 'west' is not a party"),
     "patience": ({"run.patience": 0}, "patience = 0"),
-    "epsilon": ({"privacy.epsilon": 0.0}, "epsilon = 0.0 of \\[privacy\\]"),
+    "epsilon": ({"privacy.epsilon": 0.0}, "epsilon = 0.0 in \\[privacy\\]"),
     "delta": ({"privacy.delta": 1.0}, "delta = 1.0"),
     "tiny delta": ({"privacy.delta": 1e-12}, "delta = 1e-12"),
     "no bound": ({"problem.ranges": None}, "neither record_norm nor ranges"),
     "no slope": ({"problem.loss": "least-squares", "problem.classes": None}, "neither clip nor label_bound"),
-    "three classes": ({"problem.classes": [0, 1, 2]}, "3 classes for the logistic loss; needed two"),
+    "three classes": ({"problem.classes": [0, 1, 2]}, "3 classes for the logistic loss; it needs two"),
     "no classes": ({"problem.classes": None}, "0 classes for the logistic loss"),
-    "mixed classes": ({"problem.classes": [0, "1"]}, "all whole numbers or all texts"),
+    "mixed classes": ({"problem.classes": [0, "1"]}, "all whole numbers below 2.53 or all texts"),
     "equal classes": ({"problem.classes": [1, 1]}, "different labels"),
     "classes of numbers": ({"problem.loss": "huber", "problem.threshold": 1.0}, "predicts numbers"),
     "another's option": ({"problem.threshold": 1.0}, "belongs to huber"),
@@ -314,19 +314,19 @@ REFUSED = {
     "ranges": ({"problem.ranges": [[0, 1]] * 29}, "29 ranges for 30 features"),
     "upside down": ({"problem.ranges": [1, 0]}, "low < high"),
     "both": ({"problem.features": 30}, "either columns"),
-    "label among features": ({"problem.label": DATA.columns[3]}, "one more column"),
-    "no label": ({"problem.label": None}, "one more column"),
+    "label among features": ({"problem.label": DATA.columns[3]}, "name of another column"),
+    "no label": ({"problem.label": None}, "name of another column"),
     "column twice": ({"problem.columns": ["a", "a"]}, "each once"),
     "nan": ({"problem.l2": float("nan")}, "l2 = nan"),
     "inf": ({"problem.ranges": [0.0, float("inf")]}, "both finite"),
     "huge": ({"problem.record_norm": 10**400}, "record_norm"),
-    "version": ({"version": 2}, "version 2 arrived; needed 1"),
+    "version": ({"version": 2}, "version 2; it must be 1"),
     "unknown key": ({"problem.clipp": 1.0}, "Did you mean 'clip'"),
     "unknown table": ({"plann": {}}, "Did you mean 'plan'"),
     "missing table": ({"privacy": None}, "the file has no 'privacy'"),
     "missing key": ({"parties.1.address": None}, "party 2 has no 'address'"),
-    "no table": ({"run": 3}, "run = 3 of the file arrived; needed a table"),
-    "one party": ({"parties": []}, "two of them or more"),
+    "no table": ({"run": 3}, "run = 3 in the file; it must be a table"),
+    "one party": ({"parties": []}, "a list of two or more"),
 }
 
 
@@ -341,7 +341,7 @@ def test_a_mistake_is_shown_with_its_line(planned, tmp_path):
     lines = to_toml(planned).splitlines()
     at = next(k for k, line in enumerate(lines) if line.startswith(f"records = {SIZES[1]}"))
     lines[at] = "records = -1"
-    with pytest.raises(InputError, match=rf"agreed.toml, line {at + 1}: records = -1 of party 2"):
+    with pytest.raises(InputError, match=rf"agreed.toml, line {at + 1}: records = -1 in party 2"):
         read_text(tmp_path, "\n".join(lines))
 
 
@@ -384,7 +384,7 @@ def certificate(name, *, days=(-1, 1), hosts=None, ca=False):
         (certificate("east"), None),
         (certificate("east", days=(-2, -1)), "'east' is valid from"),
         (certificate("east", days=(1, 2)), "'east' is valid from"),
-        (certificate("north"), "'east' is made out to 'north'"),
+        (certificate("north"), "'east' is issued to 'north'"),
         (certificate("east", hosts=["north"]), "'east'"),
         (certificate("east", ca=True), "'east'"),
         (certificate("east") + certificate("east"), None),
@@ -650,7 +650,7 @@ def test_a_plan_with_another_sensitivity_is_refused(planned):
         doctored(planned, sensitivity=2 * facts_of(planned).clip / facts_of(planned).sizes),
         replace(planned, parties=tuple(fewer)),
     ):
-        with pytest.raises(PrivacyError, match="a record of east can move|a record of north can move"):
+        with pytest.raises(PrivacyError, match="east has sensitivity|north has sensitivity"):
             plan_of(case)
 
 
@@ -689,7 +689,7 @@ def test_a_plan_of_another_shape_is_refused(planned, tmp_path):
     with pytest.raises(PrivacyError, match="not finite"):
         plan_of(doctored(planned, scales=plan.scales * np.nan))
     text = to_toml(planned).replace("activations = 4", "activations = 5")
-    with pytest.raises(InputError, match=r"line \d+: 4 rows of 3 scales and 3 sensitivities arrived; needed 5 rows"):
+    with pytest.raises(InputError, match=r"line \d+: the plan has 4 rows of 3 scales and 3 sensitivities; it must have 5 rows"):
         read_text(tmp_path, text)
     for value in ("0.0", "-1.0", "nan", '"1"'):
         with pytest.raises(InputError):
@@ -747,7 +747,7 @@ def test_records_that_were_not_agreed_on_are_refused(planned):
     mine = shares()[0]
     turned = tuple(reversed(DATA.columns))
     for records, words in (
-        (rd.Records(mine.X[:-1], mine.y[:-1]), "149 records, and north-sea was agreed on 150 for north"),
+        (rd.Records(mine.X[:-1], mine.y[:-1]), "149 records, and north-sea agreed on 150 for north"),
         (rd.Records(mine.X[:, :-1], mine.y), "29 features"),
         (rd.Records(mine.X, mine.y, columns=turned), "'worst fractal dimension' where 'mean radius' was agreed"),
         (rd.Records(mine.X, mine.y * 2), "none of the classes"),
@@ -819,7 +819,7 @@ def test_own_records_without_names(tables, tmp_path):
     (tmp_path / "open.csv").write_text('a,b,c,d,label\n1,2,3,4,"1\n1,2,3,4,1\n')
     with pytest.raises(InputError, match="a quote that is not closed in row 1"):
         read_own_records(made, tmp_path / "open.csv")
-    with pytest.raises(InputError, match="3 features; needed the 4"):
+    with pytest.raises(InputError, match="3 features; 4 were agreed on"):
         read_own_records(made, tmp_path / "narrow.npz")
 
 
@@ -1009,8 +1009,8 @@ def test_new_takes_columns_from_a_header(flags, tmp_path):
         (["--party", "west=127.0.0.1:7009,3,nowhere.pem"], "cannot be read"),
         (["--ranges", "0,x"], "LOW,HIGH"),
         (["--data-columns", "own.csv"], "Leave one out"),
-        (["--algorithm", "recla"], "between parties run"),
-        (["--walk", "lazy"], "stays put"),
+        (["--algorithm", "recla"], "cannot run in a consortium"),
+        (["--walk", "lazy"], "may stay where it is"),
         (["--l2", "-1"], "flags: l2 = -1.0"),
         (["--name", "North Sea"], "a-z, 0-9 and -"),
         (["--loss", "huber"], "predicts numbers"),

@@ -719,7 +719,7 @@ def test_rounds_refuse_what_cannot_be_and_end_right(tmp_path):
 # -- a neighbour that is false
 
 ODD = {
-    "garbage": (reply(b"\xff" * 50), "no relaydp.v1.Standing"),
+    "garbage": (reply(b"\xff" * 50), "not a relaydp.v1.Standing"),
     "no message": (
         lambda stream, _: (
             frame(HEADERS, END_HEADERS, stream, header_block([(b":status", b"200"), GRPC]))
@@ -735,7 +735,7 @@ ODD = {
     ),
     "a long refusal": (reply(b"", b"3", why=b"%0A%1B%00%FF" + b"no " * 1500), "no no no"),
     "15 MB, squeezed": (reply(bomb(15 * MEGABYTE), compressed=True), "RESOURCE_EXHAUSTED"),
-    "a name that is no text": (reply(b"\x22\x02\xff\xfe"), "no relaydp.v1.Standing"),
+    "a name that is no text": (reply(b"\x22\x02\xff\xfe"), "not a relaydp.v1.Standing"),
     "the call cut off": (lambda stream, _: frame(RESET, 0, stream, struct.pack(">I", 8)), "RST_STREAM"),
 }
 LIES = {
@@ -745,7 +745,7 @@ LIES = {
 }
 RECEIPTS = {
     "for another message": (reply(pb.Receipt(hash=bytes(32)).SerializeToString()), "for another message"),
-    "garbage": (reply(b"\xff" * 40), "no relaydp.v1.Receipt"),
+    "garbage": (reply(b"\xff" * 40), "not a relaydp.v1.Receipt"),
     "never": (lambda stream, _: b"", ""),
 }
 
@@ -804,7 +804,7 @@ def test_a_false_neighbour_delays_a_run_and_nothing_else(scene):
     for claims in LIES.values():
         scene.false.answer = scene.standing(**claims)
         assert wait_all([scene.running[1]]) == [2]
-        assert "this journal does not know it" in lines(scene.log)[-1]["detail"]
+        assert "it is not in this journal" in lines(scene.log)[-1]["detail"]
         scene.false.answer = ODD["garbage"][0]
         scene.begin(1)
     scene.begin(0)

@@ -160,7 +160,7 @@ def test_an_agent_that_sends_before_it_commits_is_found_out(lab, shape):
 def test_neighbours_remember_what_an_agent_forgot(lab):
     """The same without a commit before the sending, but asking: it stops before it draws a second time."""
     run = killed(lab("ring"), Fixed({1: [Blow(COMMIT_INSIDE, 2)]}), seed=None, body=run_early)
-    assert run.faults[0].startswith("p1 ended with code 2") and "set back" in run.faults[0]
+    assert run.faults[0].startswith("p1 ended with code 2") and "older" in run.faults[0]
     assert wire_faults(run.lab) == []
 
 
@@ -270,7 +270,7 @@ def on_the_wire(lab):
 RELAY_DOCTORS = {
     twice: ["p1 charged hop 99 and released nothing", "p1 spent more than its plan", "than the agreed epsilon"],
     forgotten: ["p1 charged, certified, summed up, released and listed [2, 3, 3, 3, 3], planned 3", "does not hold"],
-    cheap: ["otherwise than planned", "was changed or taken out"],
+    cheap: ["otherwise than planned", "was changed or removed"],
     other_content: ["has 2 contents", "was never sent", "was never taken in", "in its journal only"],
     second_receiver: ["was passed on 2 times", "to p3 was never taken in"],
     never_sent: ["released nothing", "in and passed nothing on", "was never sent"],

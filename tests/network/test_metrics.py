@@ -120,7 +120,7 @@ def test_every_event_is_one_line_and_one_object(fields, party, level):
 def test_nothing_that_may_be_private_gets_through(kind, value):
     stream = io.StringIO()
     for name in BY_TYPE[kind]:
-        with pytest.raises(TypeError, match=f"the log's {name} .*needed") as caught:
+        with pytest.raises(TypeError, match=f"the log's {name} .*must be") as caught:
             Log("north", stream).info("baton-sent", **{name: value})
         assert "gradient" not in str(caught.value) and "array([" not in str(caught.value)
     assert stream.getvalue() == ""
@@ -167,7 +167,7 @@ def test_a_refusal_says_why_and_whose():
     )
     assert found["peer"] == 'mallory"}\n{"event": "finished'
     for missing in ({"peer": "south"}, {"reason": "late"}, {"peer": None, "reason": "late"}):
-        with pytest.raises(TypeError, match="'refused' without"):
+        with pytest.raises(TypeError, match="'refused' lacks"):
             log.warning("refused", **missing)
 
 
@@ -522,7 +522,7 @@ def test_a_port_that_cannot_be_is_refused(port):
 
 
 def test_a_port_that_is_taken_is_refused(server):
-    with pytest.raises(InputError, match=r"needed a free port.*--status-port"):
+    with pytest.raises(InputError, match=r"Pass another --status-port: a free port"):
         StatusServer(server.port, dict, CollectorRegistry())
 
 

@@ -16,6 +16,6 @@ def _is_missing(name: str) -> bool:
 
 if missing := [name for name in NEEDED if _is_missing(name)]:
     raise InputError(
-        f"a network run needs packages that are not installed ({', '.join(missing)}); they are an extra. "
+        f"a network run needs packages that are not installed ({', '.join(missing)}); they come with an extra. "
         'Run: pip install "relaydp[network]"'
     )

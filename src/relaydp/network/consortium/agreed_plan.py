@@ -89,7 +89,7 @@ def plan_of(consortium: Consortium) -> Plan:
     """
     agreed, facts = consortium.plan, facts_of(consortium)
     if agreed is None:
-        raise InputError(f"{consortium.name} has no plan yet; needed one. Run `relaydp consortium plan` on its file.")
+        raise InputError(f"{consortium.name} has no plan yet. Run `relaydp consortium plan` on its file.")
     method = find_algorithm(consortium.algorithm)
     budget = Budget(consortium.epsilon, consortium.delta)
     check_records(budget, facts.sizes)
@@ -111,7 +111,10 @@ def plan_of(consortium: Consortium) -> Plan:
         private=True,
     )
     if isinstance(way, Rounds) and not way.acts.all():
-        raise InputError(f"{method.name} lets parties skip rounds with these steps; between parties all act in each.")
+        raise InputError(
+            f"{method.name} lets parties skip rounds with these steps; in a consortium every party must act in every "
+            "round."
+        )
     plan = Plan(
         algorithm=method,
         mechanism="gradient",
@@ -140,17 +143,17 @@ def _check_numbers(consortium: Consortium, agreed: Agreed, facts: Facts) -> None
     if agreed.scales.shape != shape or agreed.sensitivity.shape != shape[1:]:
         raise InputError(
             f"the plan has scales of shape {agreed.scales.shape} and sensitivities of shape "
-            f"{agreed.sensitivity.shape}; needed {shape} and {shape[1:]}. Draw it up anew."
+            f"{agreed.sensitivity.shape}; they must be {shape} and {shape[1:]}. Make the plan again."
         )
     if not (np.isfinite(agreed.scales).all() and (agreed.scales > 0).all()):
-        raise PrivacyError("the plan has noise scales that are not finite numbers > 0. Draw it up anew.")
+        raise PrivacyError("the plan has noise scales that are not finite numbers > 0. Make the plan again.")
     needed = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
     off = np.flatnonzero(~((agreed.sensitivity >= needed) & (agreed.sensitivity <= needed * (1.0 + ROUNDING))))
     if off.size:
         i = int(off[0])
         raise PrivacyError(
-            f"the plan says that a record of {consortium.parties[i].name} can move {float(agreed.sensitivity[i])!r}; "
-            f"it is 2 clip / records, with rounding {float(needed[i])!r}. Draw the plan up anew."
+            f"the plan says that {consortium.parties[i].name} has sensitivity {float(agreed.sensitivity[i])!r}; it "
+            f"must be 2 clip / records, which is {float(needed[i])!r} with rounding. Make the plan again."
         )
 
 
@@ -159,7 +162,7 @@ def _check_shapes(steps: Any, facts: Facts) -> None:
     for name, kind in get_type_hints(type(steps)).items():
         needed, shape = (facts.agents,) if kind.dim_str == "agents" else (), np.shape(getattr(steps, name))
         if shape != needed:
-            raise InputError(f"step {name} has shape {shape}; needed {needed}. Draw the plan up anew.")
+            raise InputError(f"step {name} has shape {shape}; it must be {needed}. Make the plan again.")
 
 
 def _check_promise(consortium: Consortium, plan: Plan) -> None:
@@ -171,9 +174,9 @@ def _check_promise(consortium: Consortium, plan: Plan) -> None:
     worst = int(np.argmax(spent))
     if not spent[worst] <= plan.budget.rho * (1.0 + TOLERANCE):
         raise PrivacyError(
-            f"the plan has too little noise for {consortium.parties[worst].name}: rho {spent[worst]:.6g}, and "
-            f"epsilon {consortium.epsilon:g} at delta {consortium.delta:g} allows {plan.budget.rho:.6g}. It is "
-            "refused. Draw it up anew."
+            f"the plan has too little noise for {consortium.parties[worst].name}: rho {spent[worst]:.6g}, and epsilon "
+            f"{consortium.epsilon:g} at delta {consortium.delta:g} allows {plan.budget.rho:.6g}. The plan is refused. "
+            "Make it again."
         )
     plan.charge(plan.ledger)  # once more, release by release
     over = plan.ledger.overspender(consortium.epsilon * (1.0 + TOLERANCE), consortium.delta)

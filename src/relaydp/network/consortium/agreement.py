@@ -49,7 +49,9 @@ def as_names(value: object) -> tuple[str, ...]:
     """Names of columns: texts, each once."""
     names: list[Any] = list(value) if isinstance(value, list | tuple) else []
     if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
-        raise InputError(f"{short(value)} arrived; needed names of columns, each once, in the order of the model.")
+        raise InputError(
+            f"columns are {short(value)}; they must be names of columns, each once, in the order of the model."
+        )
     return tuple(names)
 
 
@@ -60,8 +62,7 @@ def as_classes(value: object) -> tuple[int | str | bool, ...]:
     small = all(not isinstance(label, int) or abs(label) < 2**53 for label in given)
     if len(kinds) != 1 or not kinds <= {int, str, bool} or not small or len(set(given)) != len(given):
         raise InputError(
-            f"classes = {short(value)} arrived; needed different labels, all whole numbers or all texts; numbers below "
-            "2^53."
+            f"classes = {short(value)}; they must be different labels, all whole numbers below 2^53 or all texts."
         )
     return tuple(sorted(given))
 
@@ -74,9 +75,9 @@ def as_ranges(value: object) -> tuple[Any, ...]:
     for pair in pairs:
         good = isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_number, pair))
         if not good or not LEAST <= pair[1] - pair[0]:
-            raise InputError(f"{short(pair)} arrived as a range; needed [low, high] with low < high, both finite.")
+            raise InputError(f"a range is {short(pair)}; it must be [low, high] with low < high, both finite.")
     if not pairs:
-        raise InputError(f"{short(value)} arrived as ranges; needed [low, high], or a list of them, one a column.")
+        raise InputError(f"ranges = {short(value)}; they must be [low, high], or a list of such pairs, one per column.")
     made = tuple((float(low), float(high)) for low, high in pairs)
     return made[0] if single else made
 
@@ -130,16 +131,18 @@ class Task(TomlTable):
     def _check_columns(self) -> None:
         if (self.columns is None) == (self.features is None):
             raise InputError(
-                "[problem] needs either columns, the features' names in order, or features, their number (for files "
-                "without names)."
+                "[problem] must have either columns (the features' names in order) or features (their number, for "
+                "files without names)."
             )
         if self.columns is not None and (self.label is None or self.label in self.columns):
             raise InputError(
-                f"[problem] has label = {self.label!r} beside named columns; needed the name of one more column."
+                f"[problem] has label = {self.label!r} beside named columns; the label must be the name of another "
+                "column."
             )
         if self.ranges is not None and isinstance(self.ranges[0], tuple) and len(self.ranges) != self.width:
             raise InputError(
-                f"[problem] has {len(self.ranges)} ranges for {self.width} features; needed one for all, or one each."
+                f"[problem] has {len(self.ranges)} ranges for {self.width} features; there must be one for all, or one "
+                "for each."
             )
 
     def _check_loss(self) -> None:
@@ -147,14 +150,17 @@ class Task(TomlTable):
         if self.loss in ("logistic", "softmax"):
             if classes < 2 or (self.loss == "logistic" and classes > 2):
                 needed = "two, such as classes = [0, 1]" if self.loss == "logistic" else "two or more"
-                raise InputError(f"[problem] lists {classes} classes for the {self.loss} loss; needed {needed}.")
+                raise InputError(f"[problem] lists {classes} classes for the {self.loss} loss; it needs {needed}.")
         elif classes:
             raise InputError(f"[problem] lists classes for the {self.loss} loss, which predicts numbers. Remove them.")
         for name, loss in (("label_bound", "least-squares"), ("threshold", "huber")):
             if getattr(self, name) is not None and self.loss != loss:
                 raise InputError(f"[problem] has {name} with the {self.loss} loss; it belongs to {loss}. Remove it.")
         if self.loss == "huber" and self.threshold is None:
-            raise InputError("[problem] has no threshold; huber needs the residual at which it turns into a line.")
+            raise InputError(
+                "[problem] has no threshold, and the huber loss needs one: the residual at which it becomes linear. "
+                "Add it."
+            )
 
 
 @dataclass(frozen=True)
@@ -205,8 +211,8 @@ class Consortium:
     def __post_init__(self) -> None:
         if self.graph.agents != len(self.parties) or not 0 <= self.start < len(self.parties):
             raise InputError(
-                f"{len(self.parties)} parties arrived with a network of {self.graph.agents} and start {self.start}; "
-                "needed as many in the network, and one of them to start."
+                f"the consortium has {len(self.parties)} parties, a network of {self.graph.agents} and start "
+                f"{self.start}; the network must have as many parties, and one of them must start."
             )
 
     def number_of(self, name: str) -> int:

@@ -77,7 +77,8 @@ Where = Callable[[tuple[str, ...]], str]  # the place of a key, as errors name i
 def as_name(value: str) -> str:
     if NAME.fullmatch(value) is None:
         raise InputError(
-            f"name {short(value)} arrived; needed up to 32 of a-z, 0-9 and -, such as 'north', with no - at either end."
+            f"name {short(value)} cannot be used; a name has up to 32 characters of a-z, 0-9 and -, with no - at "
+            "either end, such as 'north'."
         )
     return value
 
@@ -85,19 +86,23 @@ def as_name(value: str) -> str:
 def as_address(value: str) -> str:
     found = ADDRESS.fullmatch(value)
     if found is None or not 0 < int(found[1]) < 65536:
-        raise InputError(f"address {short(value)} arrived; needed host:port, such as 'relay.north.example:7443'.")
+        raise InputError(
+            f"address {short(value)} cannot be used; it must be host:port, such as 'relay.north.example:7443'."
+        )
     return value
 
 
 def as_fingerprint(value: str) -> str:
     if FINGERPRINT.fullmatch(value) is None:
-        raise InputError(f"fingerprint {short(value)} arrived; needed 'sha256:' and 64 digits of 0-9 and a-f.")
+        raise InputError(
+            f"fingerprint {short(value)} cannot be used; it must be 'sha256:' and 64 digits of 0-9 and a-f."
+        )
     return value
 
 
 def as_version(value: int) -> int:
     if value != VERSION:
-        raise InputError(f"a file of version {short(value)} arrived; needed {VERSION}. Update relaydp, or the file.")
+        raise InputError(f"the file has version {short(value)}; it must be {VERSION}. Update relaydp, or the file.")
     return value
 
 
@@ -106,9 +111,9 @@ def as_edges(value: object) -> tuple[tuple[str, str], ...]:
     for row in rows:
         pair = isinstance(row, list | tuple) and len(row) == 2 and all(isinstance(end, str) for end in row)
         if not pair or row[0] == row[1]:
-            raise InputError(f"{short(row)} arrived as an edge; needed the names of two different parties.")
+            raise InputError(f"an edge is {short(row)}; it must be the names of two different parties.")
     if not rows:
-        raise InputError(f'edges = {short(value)} arrived; needed pairs of names, such as [["north", "south"]].')
+        raise InputError(f'edges = {short(value)}; they must be pairs of names, such as [["north", "south"]].')
     return tuple((one, other) for one, other in rows)
 
 
@@ -122,13 +127,13 @@ def as_steps(value: object) -> dict[str, float | list[float]]:
     for name, part in value.items() if isinstance(value, dict) else ():
         several = isinstance(part, list) and bool(part)
         if not all(map(positive, part if several else [part])) or not isinstance(name, str):
-            raise InputError(f"step {name} = {short(part)} arrived; needed a finite number > 0, or one a party.")
+            raise InputError(f"step {name} = {short(part)}; it must be a finite number > 0, or one per party.")
         try:
             found[name] = [float(each) for each in part] if isinstance(part, list) else float(part)
         except OverflowError:
-            raise InputError(f"step {name} = {short(part)} arrived; needed numbers of usual size.") from None
+            raise InputError(f"step {name} = {short(part)}; the number is too large to be used.") from None
     if not found:
-        raise InputError(f"steps = {short(value)} arrived; needed a table of the algorithm's steps, [plan.steps].")
+        raise InputError(f"steps = {short(value)}; it must be a table of the algorithm's steps, [plan.steps].")
     return found
 
 
@@ -193,10 +198,14 @@ def read_consortium(path: str | Path) -> Consortium:
     file = Path(path)
     try:
         if file.stat().st_size > MOST_BYTES:
-            raise InputError(f"{file} has over {MOST_BYTES // 2**20} MiB; needed a consortium file. Check the path.")
+            raise InputError(
+                f"{file} has over {MOST_BYTES // 2**20} MiB, which is too large for a consortium file. Check the path."
+            )
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read ({error}); needed a consortium file, in TOML. Check it.") from error
+        raise InputError(
+            f"{file} cannot be read ({error}); it must be a consortium file, in TOML. Check the path."
+        ) from error
     return _parse(text, str(file))
 
 
@@ -210,7 +219,9 @@ def write_consortium(path: str | Path, consortium: Consortium) -> None:
     target = Path(path).resolve()
     text = to_toml(consortium)
     if _parse(text, str(path)).identity != consortium.identity:
-        raise InputError(f"{consortium!r} does not read back as it was written to {path}; make it by read_consortium.")
+        raise InputError(
+            f"{consortium!r} does not read back as it was written to {path}; make it with read_consortium."
+        )
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with fresh.open("w", encoding="utf-8") as file:
@@ -233,9 +244,9 @@ def _parse(text: str, name: str) -> Consortium:
     try:
         tables = tomllib.loads(text)
     except RecursionError:
-        raise InputError(f"{name} nests its values too deeply to be read; needed plain tables.") from None
+        raise InputError(f"{name} nests its values too deeply to be read; use plain tables.") from None
     except ValueError as error:  # TOMLDecodeError, and numbers beyond what Python reads
-        raise InputError(f"{name} is not TOML: {error}. Texts need quotes, tables look like [run].") from None
+        raise InputError(f"{name} is not TOML: {error}. Texts need quotes, and tables look like [run].") from None
     return _checked(tables, where)
 
 
@@ -272,16 +283,16 @@ def _fault(error: ValidationError, where: Where) -> str:
     table = "the file" if len(at) < 2 else f"party {int(at[1]) + 1}" if at[0] == "parties" else f"[{at[0]}]"
     cause = first.get("ctx", {}).get("error")
     if first["type"] == "missing":
-        said = f"{table} has no {at[-1]!r}; needed one. Add it."
+        said = f"{table} has no {at[-1]!r}, which is required. Add it."
     elif first["type"] == "extra_forbidden":
         said = _unknown(*at)
     elif isinstance(cause, ValueError):
         said = str(cause)
     else:
-        plain = {"model_type": "a table", "list_type": "a list", "too_short": "two of them or more"}
+        plain = {"model_type": "a table", "list_type": "a list", "too_short": "a list of two or more"}
         needed = plain.get(first["type"]) or first["msg"].removeprefix("Input should be ")
         number = "a number " if needed.startswith(("greater", "less")) else ""
-        said = f"{at[-1]} = {short(first['input'])} of {table} arrived; needed {number}{needed}."
+        said = f"{at[-1]} = {short(first['input'])} in {table}; it must be {number}{needed}."
     return f"{where(tuple(at))}: {said}"
 
 
@@ -304,7 +315,7 @@ def _check_parties(file: File, where: Where) -> None:
             if value in seen:
                 raise InputError(
                     f"{where(('parties', str(i), key))}: parties {seen[value]!r} and {party.name!r} have the same "
-                    f"{key}, {short(value)}; needed one of its own for each."
+                    f"{key}, {short(value)}; each party must have its own."
                 )
             seen[value] = party.name
 
@@ -318,19 +329,21 @@ def _certified(party: PartyTable, place: str) -> dict[str, Any]:
     except RelayError:
         raise
     except Exception as error:  # broad, for garbled certificates raise nearly anything
-        raise InputError(f"{who} cannot be read ({short(str(error))}); needed one in PEM. Ask for it anew.") from error
+        raise InputError(
+            f"{who} cannot be read ({short(str(error))}); it must be in PEM form. Ask for it again."
+        ) from error
     if fingerprint(pem) != party.fingerprint:
         raise InputError(
-            f"{who} has fingerprint {fingerprint(pem)}, and the file says {party.fingerprint}; needed the same. Ask "
-            f"{party.name} which one is theirs, by another way than this file."
+            f"{who} has fingerprint {fingerprint(pem)}, and the file says {party.fingerprint}; they must be the same. "
+            f"Ask {party.name} which one is theirs, by another way than this file."
         )
     if name != party.name:
-        raise InputError(f"{who} is made out to {short(name)}; needed one of their own. Ask {party.name} for theirs.")
+        raise InputError(f"{who} is issued to {short(name)}; it must be their own. Ask {party.name} for theirs.")
     begins, now, ends = certificate.not_valid_before_utc, datetime.now(UTC), certificate.not_valid_after_utc
     if not begins <= now <= ends:
         raise InputError(
-            f"{who} is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC; needed one that is valid now, "
-            f"{now:%Y-%m-%d %H:%M}. Make a new one with `relaydp agent keygen` and agree on it anew."
+            f"{who} is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC; it must be valid now, "
+            f"{now:%Y-%m-%d %H:%M}. Make a new one with `relaydp agent keygen` and agree on it again."
         )
     return party.model_dump() | {"certificate": pem}
 
@@ -340,24 +353,29 @@ def _check_run(run: RunTable, task: Task, names: list[str], where: Where) -> str
     able = network_algorithms()
     if run.algorithm not in able:
         raise InputError(
-            f"{where(('run', 'algorithm'))}: algorithm {short(run.algorithm)} arrived; between parties run: "
-            f"{', '.join(able)}. They need noise on gradients, and messages along edges, once a step."
+            f"{where(('run', 'algorithm'))}: algorithm {short(run.algorithm)} cannot run in a consortium, which needs "
+            f"noise on gradients and one message along edges per step. Use one of: {', '.join(able)}."
         )
     method = able[run.algorithm]
     if task.l1 > 0 and not method.takes_r:
         raise InputError(f"{where(('problem', 'l1'))}: {run.algorithm} has no theory for l1 > 0. Use recal, or l1 = 0.")
     if run.start not in names:
         raise InputError(
-            f"{where(('run', 'start'))}: start = {short(run.start)} is no party; needed one of: {', '.join(names)}."
+            f"{where(('run', 'start'))}: start = {short(run.start)} is not a party; it must be one of: "
+            f"{', '.join(names)}."
         )
     place = where(("run", "walk"))
     if method.kind == "rounds":
         if run.walk is not None:
-            raise InputError(f"{place}: walk = {short(run.walk)} arrived with {run.algorithm}, where nothing walks.")
+            raise InputError(
+                f"{place}: walk = {short(run.walk)} is set for {run.algorithm}, which has no walk. Remove it."
+            )
         return None
     if run.walk not in WALKS:
-        lazy = " A lazy walk stays put at the price of a hop." if run.walk == "lazy" else ""
-        raise InputError(f"{place}: walk = {short(run.walk)} arrived; needed one of: {', '.join(WALKS)}.{lazy}")
+        lazy = " A lazy walk may stay where it is, and that counts as a hop." if run.walk == "lazy" else ""
+        raise InputError(
+            f"{place}: walk = {short(run.walk)} cannot be used; it must be one of: {', '.join(WALKS)}.{lazy}"
+        )
     return run.walk
 
 
@@ -368,7 +386,7 @@ def _graph(name: str, names: list[str], edges: tuple[tuple[str, str], ...], wher
         for end in (one, other):
             if end not in number:
                 raise InputError(
-                    f"{place}: edge {short([one, other])} names {short(end)}, which is no party; needed two of: "
+                    f"{place}: edge {short([one, other])} names {short(end)}, which is not a party; the parties are: "
                     f"{', '.join(names)}."
                 )
     reached = {names[0]}
@@ -376,7 +394,7 @@ def _graph(name: str, names: list[str], edges: tuple[tuple[str, str], ...], wher
         reached |= more
     if apart := [party for party in names if party not in reached]:
         raise InputError(
-            f"{place}: no path leads from {names[0]} to {', '.join(apart)}; needed a connected network. Add edges."
+            f"{place}: no path leads from {names[0]} to {', '.join(apart)}; the network must be connected. Add edges."
         )
     return Graph(name, len(names), [(number[one], number[other]) for one, other in edges])  # type: ignore[arg-type]
 
@@ -386,8 +404,8 @@ def _agreed(plan: PlanTable, parties: int, where: Where) -> Agreed:
     widths = {len(row) for row in plan.scales}
     if len(plan.scales) != plan.activations or widths != {parties} or len(plan.sensitivity) != parties:
         raise InputError(
-            f"{where(('plan', 'scales'))}: {len(plan.scales)} rows of {' or '.join(map(str, sorted(widths)))} scales "
-            f"and {len(plan.sensitivity)} sensitivities arrived; needed {plan.activations} rows, one an activation, "
-            f"and {parties} numbers, one a party. Draw the plan up anew."
+            f"{where(('plan', 'scales'))}: the plan has {len(plan.scales)} rows of "
+            f"{' or '.join(map(str, sorted(widths)))} scales and {len(plan.sensitivity)} sensitivities; it must have "
+            f"{plan.activations} rows, one per activation, and {parties} numbers, one per party. Make the plan again."
         )
     return Agreed(plan.activations, plan.steps, plan.scales, plan.sensitivity)  # type: ignore[arg-type]

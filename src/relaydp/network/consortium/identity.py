@@ -75,11 +75,11 @@ def keygen(folder: str | Path, name: str, *, days: int = DAYS) -> Identity:
     folder = Path(folder)
     if len(name) > LONGEST_NAME or not NAME.fullmatch(name):
         raise InputError(
-            f"name={name!r} cannot stand in a certificate; needed up to {LONGEST_NAME} letters, digits, hyphens and "
-            "dots, with a letter at the start and after each dot. Choose another name."
+            f"name={name!r} cannot be used in a certificate; a name has up to {LONGEST_NAME} letters, digits, hyphens "
+            "and dots, with a letter at the start and after each dot. Choose another name."
         )
     if days < 1:
-        raise InputError(f"days={days} arrived; needed 1 or more. Leave it out for {DAYS}.")
+        raise InputError(f"days={days}; it must be 1 or more. Leave it out for {DAYS}.")
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _self_signed(key, name, days)
     key_pem = key.private_bytes(
@@ -103,17 +103,17 @@ def read_identity(folder: str | Path) -> Identity:
     certificate = pinned(pem, str(folder / CERTIFICATE))
     if _private_key(key_pem, str(folder / KEY)).public_key() != certificate.public_key():
         raise InputError(
-            f"{folder / KEY} does not fit {folder / CERTIFICATE}: they hold different keys; needed a pair. Put back "
-            f"the {KEY} that was made with this certificate, or make a new pair elsewhere with `relaydp agent keygen`."
+            f"{folder / KEY} does not fit {folder / CERTIFICATE}: they hold different keys. Restore the {KEY} that was "
+            "made with this certificate, or make a new pair elsewhere with `relaydp agent keygen`."
         )
-    now, renew = datetime.datetime.now(datetime.UTC), "make a new one with `relaydp agent keygen` and agree on it anew"
+    now, renew = datetime.datetime.now(datetime.UTC), "make a new one with `relaydp agent keygen` and agree on it again"
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > end:
-        raise InputError(f"{folder / CERTIFICATE} ended on {end:%Y-%m-%d %H:%M} UTC; needed one that holds: {renew}.")
+        raise InputError(f"{folder / CERTIFICATE} expired on {end:%Y-%m-%d %H:%M} UTC: {renew}.")
     if now < begin:
         raise InputError(
-            f"{folder / CERTIFICATE} holds from {begin:%Y-%m-%d %H:%M} UTC, and now it is {now:%Y-%m-%d %H:%M}; needed "
-            f"one that holds today: set this machine's clock right, or {renew}."
+            f"{folder / CERTIFICATE} is valid from {begin:%Y-%m-%d %H:%M} UTC, and it is {now:%Y-%m-%d %H:%M} now: "
+            f"correct this machine's clock, or {renew}."
         )
     return Identity(name_in(certificate, str(folder / CERTIFICATE)), key_pem, as_pem(certificate), fingerprint(pem))
 
@@ -136,8 +136,9 @@ def require_tls13() -> None:
         return
     if "grpc" in sys.modules:
         raise PrivacyError(
-            "grpc was imported before require_tls13() was called, so that this process would speak TLS 1.2 too; needed "
-            "TLS 1.3 alone. Call relaydp.network.consortium.identity.require_tls13() before anything that imports grpc."
+            "grpc was imported before require_tls13() was called, so this process would also accept TLS 1.2; only TLS "
+            "1.3 is allowed. Call relaydp.network.consortium.identity.require_tls13() before anything that imports "
+            "grpc."
         )
     os.environ[SUITES] = NEVER
 
@@ -146,7 +147,7 @@ def server_credentials(identity: Identity, trusted_pems: Iterable[str | bytes]) 
     """For a server that shows its own certificate and turns away every caller without one of the trusted."""
     trusted = [as_pem(pinned(pem, "a trusted certificate")) for pem in trusted_pems]
     if not trusted:
-        raise InputError("no trusted certificate arrived; needed those of the parties. Pass the consortium's.")
+        raise InputError("there is no trusted certificate. Pass the certificates of the consortium's parties.")
     require_tls13()
     import grpc
 
@@ -172,10 +173,13 @@ def party_of(auth_context: Mapping[str, Iterable[bytes]]) -> str:
     version, certificates = (list(auth_context.get(name, ())) for name in ("ssl_tls_version", "x509_pem_cert"))
     if version != [b"TLSv1.3"]:
         came = b", ".join(version).decode(errors="replace") or "no TLS"
-        raise PrivacyError(f"a call came over {came}; needed TLSv1.3. Call require_tls13() before grpc is imported.")
+        raise PrivacyError(
+            f"a call came over {came}; it must be TLSv1.3. Call require_tls13() before grpc is imported."
+        )
     if len(certificates) != 1:
         raise PrivacyError(
-            f"a call came with {len(certificates)} certificates; needed the caller's. Serve with server_credentials."
+            f"a call came with {len(certificates)} certificates; it must have exactly one, the caller's. Serve with "
+            "server_credentials."
         )
     return fingerprint(certificates[0])
 
@@ -242,8 +246,8 @@ def _certificate(pem: str | bytes, what: str = "a certificate") -> x509.Certific
         found = []
     if len(found) != 1:
         raise InputError(
-            f"{what} arrived as text with {len(found) or 'no'} readable certificates; needed exactly one in PEM form "
-            f"(-----BEGIN CERTIFICATE-----). Use the whole of the party's {CERTIFICATE}."
+            f"{what} has {len(found) or 'no'} readable certificates; it must have exactly one in PEM form (-----BEGIN "
+            f"CERTIFICATE-----). Use the whole of the party's {CERTIFICATE}."
         )
     return found[0]
 
@@ -253,7 +257,7 @@ def pinned(pem: str | bytes, what: str) -> x509.Certificate:
     certificate = _certificate(pem, what)
     flaw = _flaw(certificate)
     if flaw:
-        raise InputError(f"{what} {flaw}; needed one as `relaydp agent keygen` makes it. Ask the party for one.")
+        raise InputError(f"{what} {flaw}. Ask the party for a certificate made by `relaydp agent keygen`.")
     return certificate
 
 
@@ -261,7 +265,7 @@ def _flaw(certificate: x509.Certificate) -> str:
     """Why a certificate cannot be pinned; empty if it can."""
     try:
         if not _is_p256(certificate.public_key()):
-            return "has a key of another kind than ECDSA on P-256"
+            return "has a key that is not ECDSA on P-256"
         certificate.verify_directly_issued_by(certificate)
         authority = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
         usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
@@ -291,8 +295,8 @@ def name_in(certificate: x509.Certificate, what: str) -> str:
         others = []
     if len(common) != 1 or common != others:
         raise InputError(
-            f"{what} names {common} and, as alternative DNS names, {others}; needed one name, in both places. Make a "
-            "certificate with `relaydp agent keygen`."
+            f"{what} names {common} and, as alternative DNS names, {others}; it must have one name, the same in both "
+            "places. Make a certificate with `relaydp agent keygen`."
         )
     return common[0]
 
@@ -308,8 +312,8 @@ def _private_key(pem: bytes, what: str) -> ec.EllipticCurvePrivateKey:
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not _is_p256(key):
         raise InputError(
-            f"{what} holds no unencrypted ECDSA key on P-256 in PEM form; needed one as `relaydp agent keygen` makes. "
-            "Put back the file that was made with the certificate."
+            f"{what} must be an unencrypted ECDSA key on P-256 in PEM form, and it is not. Restore the file that was "
+            "made with the certificate."
         )
     return key
 
@@ -324,14 +328,14 @@ def _own_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700)
     except FileExistsError:
         if not folder.is_dir():
-            raise InputError(f"{folder} is a file; needed a folder for the key. Name another one.") from None
+            raise InputError(f"{folder} is a file; the key needs a folder. Choose another path.") from None
         if os.name == "posix" and folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise InputError(
                 f"{folder} can be written to by others (mode {stat.S_IMODE(folder.stat().st_mode):04o}), who could put "
-                f"their own key there; needed a folder of yours alone. Run: chmod 700 {folder}"
+                f"their own key there; only you may have write access. Run: chmod 700 {folder}"
             ) from None
     except OSError as error:
-        raise InputError(f"{folder} cannot be made: {error.strerror}. Name a folder that you can write to.") from None
+        raise InputError(f"{folder} cannot be made: {error.strerror}. Choose a folder that you can write to.") from None
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:
@@ -340,11 +344,13 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         raise InputError(
-            f"{path} is there already; needed a folder without one, since a key that is overwritten is lost. Use the "
-            "pair that is there, or name another folder."
+            f"{path} exists already, and a key that is overwritten is lost. Use the existing pair, or choose another "
+            "folder."
         ) from None
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}. Name a folder that you can write to.") from None
+        raise InputError(
+            f"{path} cannot be written: {error.strerror}. Choose a folder that you can write to."
+        ) from None
     with os.fdopen(handle, "wb") as file:
         if os.name == "posix":
             os.fchmod(file.fileno(), mode)  # whatever the umask
@@ -359,17 +365,17 @@ def _read(path: Path, *, secret: bool) -> bytes:
             mode = os.fstat(file.fileno()).st_mode
             if secret and os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise InputError(
-                    f"{path} can be used by others than its owner (mode {stat.S_IMODE(mode):04o}); needed a key that "
-                    f"only you can read. Run: chmod 600 {path}  (and make a new key if somebody may have read it)"
+                    f"{path} is open to other users than its owner (mode {stat.S_IMODE(mode):04o}); only you may be "
+                    f"able to read it. Run: chmod 600 {path}  (and make a new key if somebody may have read it)"
                 )
             return file.read()
     except FileNotFoundError:
         raise InputError(
-            f"{path} is not there; needed a key and its certificate in one folder. Make them with "
-            "`relaydp agent keygen`, or name the folder that has them."
+            f"{path} does not exist; a key and its certificate must be in one folder. Make them with `relaydp agent "
+            "keygen`, or choose the folder that has them."
         ) from None
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read: {error.strerror}; needed a file that the user of this process may read. Change "
-            "its owner, or run as that user."
+            f"{path} cannot be read: {error.strerror}; the user of this process must be able to read it. Change its "
+            "owner, or run as its owner."
         ) from None

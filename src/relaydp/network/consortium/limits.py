@@ -25,12 +25,15 @@ def check_limit(
     Everything is evaluated at the party's own `max_delta`, whatever the file says, which is below 1/records.
     """
     if not (math.isfinite(max_epsilon) and max_epsilon > 0):
-        raise PrivacyError(f"max_epsilon={max_epsilon!r}; needed a finite number above 0: the most this party allows.")
+        raise PrivacyError(
+            f"max_epsilon={max_epsilon!r}; it must be a finite number above 0: the largest epsilon that this party "
+            "allows."
+        )
     if not DELTA_FLOOR <= max_delta < 1.0 / max(2, records):
         raise PrivacyError(
-            f"max_delta={max_delta!r} arrived for {records} records; needed a number from {DELTA_FLOOR:g} to less than "
-            f"1/{max(2, records)}: whoever hands out one record whole, picked at random, promises as much. Pass a "
-            "smaller --max-delta."
+            f"max_delta={max_delta!r} for {records} records; it must be at least {DELTA_FLOOR:g} and less than "
+            f"1/{max(2, records)}, because publishing one whole record, picked at random, already satisfies delta = "
+            f"1/{max(2, records)}. Pass a smaller --max-delta."
         )
     earlier = {name: rho for name, rho in promised(home).items() if name != journal_folder(home, identity).name}
     total = math.fsum([planned_rho, *earlier.values()])
@@ -53,7 +56,7 @@ def promised(home: Path) -> dict[str, float]:
             found[path.parent.name] = float(rho)
         except (sqlite3.Error, TypeError) as error:
             raise PrivacyError(
-                f"{path} cannot be read ({error}), so what it has promised about these records is unknown. Mend it, or "
-                "move its folder away if it was never used."
+                f"{path} cannot be read ({error}), so the promises it has made about these records are unknown. Repair "
+                "it, or move its folder away if it was never used."
             ) from error
     return found

@@ -163,11 +163,11 @@ class Journal:
         if (self.get("version"), self.get("identity"), self.get("party")) != (VERSION, identity, party):
             raise JournalError(
                 f"{self.folder} holds the journal of {self.get('party')!r} in consortium "
-                f"{bytes(self.get('identity')).hex()[:16]}; needed {party!r} in {identity.hex()[:16]}. Use a folder of "
-                "its own."
+                f"{bytes(self.get('identity')).hex()[:16]}; it must be that of {party!r} in {identity.hex()[:16]}. Use "
+                "a folder of its own."
             )
         if self.get("limit_rho") != self.limit_rho:
-            raise JournalError(f"{self.folder} was begun with another budget; needed the plan it was begun with.")
+            raise JournalError(f"{self.folder} was started with another budget. Use the plan it was started with.")
 
     def _check_mark(self) -> None:
         """The mark is written after the commit it counts, so it can be behind by a crash, never ahead."""
@@ -176,13 +176,15 @@ class Journal:
         except FileNotFoundError:
             counted = 0
         except (OSError, struct.error) as error:
-            raise JournalError(f"{self._mark} cannot be read ({error}); it counts this journal's commits.") from error
+            raise JournalError(
+                f"{self._mark} cannot be read ({error}), and it counts this journal's commits. Restore the file."
+            ) from error
         if self.get("commits") < counted:
             raise PrivacyError(
-                f"{self.folder / 'journal.db'} has {self.get('commits')} commits and {self._mark} remembers {counted}: "
-                "the journal was set back, by a restored copy or a lost write. What it has spent since is unknown, so "
-                "it is not used. Put the newer journal.db and journal.db-wal back; without them this party can take no "
-                "further part."
+                f"{self.folder / 'journal.db'} has {self.get('commits')} commits and {self._mark} counts {counted}: "
+                "the journal is older than it should be, because a copy was restored or a write was lost. What it has "
+                "spent since is unknown, so it is not used. Restore the newer journal.db and journal.db-wal; without "
+                "them this party can take no further part."
             )
 
     def close(self) -> None:
@@ -266,7 +268,7 @@ class Journal:
             (message.epoch, message.kind, message.seq, sender, anyone),
         ).fetchall()
         if any(bytes(row[0]) != message.hash() for row in rows):
-            raise Refusal("equivocation", f"seq {message.seq} is here already with another content.")
+            raise Refusal("equivocation", f"seq {message.seq} was received before with another content.")
         return bool(rows)
 
     def holders(self, part: Message) -> set[str]:
@@ -438,8 +440,8 @@ def _lock(path: Path, party: str) -> Any:
     except OSError:
         file.close()
         raise InputError(
-            f"an agent of {party!r} is running already on {path.parent}; needed one process a journal. Stop the other "
-            "first (`relaydp agent status` shows it)."
+            f"an agent of {party!r} is running already on {path.parent}; a journal allows one process only. Stop the "
+            "other first (`relaydp agent status` shows it)."
         ) from None
     return file
 
@@ -450,8 +452,8 @@ def _clear_errors(folder: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         raise JournalError(
-            f"{folder / 'journal.db'} cannot be used: {error}. The agent stops here; what was committed stands. Make "
-            "room on the disk or mend it, then start the agent again: it goes on where it stood."
+            f"{folder / 'journal.db'} cannot be used: {error}. The agent stops; what was committed is kept. Free space "
+            "on the disk or repair it, then start the agent again: it continues where it stopped."
         ) from error
 
 

@@ -74,7 +74,7 @@ class Peer:
         try:
             return pb.Standing.FromString(answer)
         except DecodeError:
-            raise Unreachable("its answer is no relaydp.v1.Standing") from None
+            raise Unreachable("its answer is not a relaydp.v1.Standing") from None
 
     async def pass_on(self, message: Message) -> None:
         """Return when the neighbour has the message on its disk."""
@@ -82,7 +82,7 @@ class Peer:
         try:
             receipt = pb.Receipt.FromString(answer)
         except DecodeError:
-            raise Unreachable("its answer is no relaydp.v1.Receipt") from None
+            raise Unreachable("its answer is not a relaydp.v1.Receipt") from None
         if receipt.hash != message.hash():
             raise Unreachable("its receipt is for another message")
 

@@ -40,24 +40,27 @@ class Relaying:
         if message.made[agent.party] != self.made:
             raise Refusal(
                 "counts",
-                f"it says that {agent.name} has acted {message.made[agent.party]} times, and its journal {self.made}. "
-                "A forged message, or a journal that was set back.",
+                f"it says that {agent.name} has acted {message.made[agent.party]} times, and its journal says "
+                f"{self.made}. The message is forged, or the journal was replaced by an older copy.",
             )
         seen = json.loads(agent.journal.get("seen", "[]")) or [0] * agent.parties
         if any(now < before for now, before in zip(message.made, seen, strict=True)):
-            raise Refusal("counts", "somebody has acted less often than in an earlier message.")
+            raise Refusal("counts", "a party has a smaller count of activations than in an earlier message.")
         holding = agent.journal.waiting(BATON) is not None
         if message.kind == ENDING:
             if holding or not self.pace.ended(message.made, message.idle, agent.lost):
-                raise Refusal("early-ending", "activations are left and nobody has been idle: this is no ending.")
+                raise Refusal(
+                    "early-ending",
+                    "activations are left and no party has been idle, so the run has not ended.",
+                )
             return
         self._check_pace(message)
         if agent.endings():
-            raise Refusal("ended", "the ending is here already; no baton is left.")
+            raise Refusal("ended", "the ending was received before; there is no baton any more.")
         if message.seq <= agent.journal.highest:
-            raise Refusal("behind", f"seq {message.seq} arrived after {agent.journal.highest}.")
+            raise Refusal("behind", f"seq {message.seq} came after {agent.journal.highest}.")
         if holding:
-            raise Refusal("second-baton", "this agent holds a baton already; there is one only.")
+            raise Refusal("second-baton", "this agent holds a baton already, and there is only one.")
 
     def _check_pace(self, baton: Message) -> None:
         """A baton ends after `patience` hops that nobody acts on: so many can lie before each activation, no more."""

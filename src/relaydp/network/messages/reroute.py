@@ -63,9 +63,11 @@ def sign_order(order: Order, identity: tls.Identity, consortium: Any, journal: J
     if order.consortium != consortium.identity.hex() or order.lost not in names or order.sender not in names:
         raise InputError("this order is for another consortium, or names a party that this one does not have.")
     if order.epoch != journal.epoch + 1:
-        raise InputError(f"this order begins epoch {order.epoch}; needed {journal.epoch + 1}, one more than here.")
+        raise InputError(
+            f"this order begins epoch {order.epoch}; it must begin {journal.epoch + 1}, one more than this journal's."
+        )
     if identity.name == order.lost:
-        raise PrivacyError(f"{order.lost} is the party that is called lost, and it is here: start its agent instead.")
+        raise PrivacyError(f"the order calls {order.lost} lost, and this is its agent. Start it instead.")
     if journal.highest > order.seq or journal.waiting(BATON) is not None:
         raise PrivacyError(
             f"this party has seen the baton at seq {journal.highest}, and the order calls it lost at {order.seq}: it "
@@ -84,11 +86,11 @@ def apply_order(order: Order, consortium: Any, journal: Journal) -> str | None:
         given = bytes.fromhex(order.signatures.get(party.name, ""))
         if party.name != order.lost and not tls.check_signature(party.certificate, order.text(), given):
             raise PrivacyError(
-                f"the signature of {party.name} is missing or wrong; needed those of all parties but {order.lost}."
+                f"the signature of {party.name} is missing or wrong; all parties but {order.lost} must sign."
             )
     party = str(journal.get("party"))
     if party == order.lost:
-        raise PrivacyError("this party was given up; it can take no further part in this consortium.")
+        raise PrivacyError("this party was declared lost; it can take no further part in this consortium.")
     lost = " ".join([*str(journal.get("lost", "")).split(), order.lost])
     facts: dict[str, Any] = {"epoch": order.epoch, "lost": lost}
     if party != order.sender:
@@ -97,7 +99,7 @@ def apply_order(order: Order, consortium: Any, journal: Journal) -> str | None:
     receiver = _another(consortium, party, lost.split())
     stuck = next((m for _, m in journal.undelivered() if m.kind == BATON and m.hash().hex() == order.hash), None)
     if stuck is None:
-        raise InputError("the message that the order names is not in this journal, or was acknowledged since.")
+        raise InputError("the message that the order names is not in this journal, or has been acknowledged since.")
     again = replace(stuck, epoch=order.epoch)
     journal.commit(
         charges=_second_showing(journal, stuck.seq),
@@ -135,7 +137,9 @@ def read_order(path: Path) -> Order:
     try:
         return Order(**json.loads(path.read_text()))
     except (OSError, UnicodeDecodeError, ValueError, TypeError) as error:
-        raise InputError(f"{path} is no rerouting order ({error}); needed one from `relaydp agent reroute`.") from error
+        raise InputError(
+            f"{path} is not a rerouting order ({error}); make one with `relaydp agent reroute`."
+        ) from error
 
 
 def write_order(path: Path, order: Order) -> None:

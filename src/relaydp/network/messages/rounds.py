@@ -33,14 +33,20 @@ class Rounds:
         agent = self.agent
         if message.kind == ROUND:
             if not self.number <= message.seq <= self.number + 1:
-                raise Refusal("seq", f"round {message.seq} arrived in round {self.number}; nobody beside can be there.")
+                raise Refusal(
+                    "seq",
+                    f"a message of round {message.seq} came in round {self.number}; no neighbour can be that far.",
+                )
             return
         planned = agent.public_plan.pace.activations
         if message.seq == agent.party or any(count != planned for count in message.made):
-            raise Refusal("counts", "a part of the ending that only this party makes, or one with rounds left to make.")
+            raise Refusal(
+                "counts",
+                "this is a part of the ending that only this party makes, or rounds are still to be made.",
+            )
         ahead = 1 if message.seq in agent.neighbours else agent.parties - 1
         if self.number + ahead < planned:
-            raise Refusal("early-ending", f"a part of the ending arrived in round {self.number} of {planned}.")
+            raise Refusal("early-ending", f"a part of the ending came in round {self.number} of {planned}.")
 
     async def look_ahead(self, sender: str, message: Message) -> None:
         """Nobody has to be asked: a round goes to all neighbours."""

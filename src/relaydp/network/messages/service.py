@@ -134,7 +134,7 @@ class Service:
             self._check_neighbour(sender)
             handle = {GREET: self._on_greet, PASS: self._on_pass}.get(method)
             if handle is None:
-                raise Refusal("unknown-method", f"{method[:100]} was called; needed {GREET} or {PASS}.")
+                raise Refusal("unknown-method", f"{method[:100]} was called; there are only {GREET} and {PASS}.")
             return await handle(sender, await self._read(sender, context))
         except Refusal as refusal:
             self.agent.log.refused(refusal.code, who, detail=str(refusal))
@@ -149,17 +149,17 @@ class Service:
     async def _read(self, sender: int, context: grpc.aio.ServicerContext) -> bytes:
         """The call's message. One that drips must not keep others waiting: it has a time, and a party few calls."""
         if self._calls[sender] >= MOST_CALLS:
-            raise Refusal("too-many-calls", f"{MOST_CALLS} calls of this party are open already.")
+            raise Refusal("too-many-calls", f"this party has {MOST_CALLS} open calls already.")
         self._calls[sender] += 1
         try:
             async with asyncio.timeout(PASS_SECONDS):
                 request = await context.read()
         except TimeoutError:
-            raise Refusal("too-slow", f"no whole message came within {PASS_SECONDS:g} seconds.") from None
+            raise Refusal("too-slow", f"no complete message came within {PASS_SECONDS:g} seconds.") from None
         finally:
             self._calls[sender] -= 1
         if not isinstance(request, bytes):  # gRPC's sign for a stream that ended
-            raise Refusal("no-message", f"no whole message of at most {self.agent.rules.most_bytes} bytes came.")
+            raise Refusal("no-message", f"no complete message of at most {self.agent.rules.most_bytes} bytes came.")
         return request
 
     def _caller(self, context: grpc.aio.ServicerContext) -> int:
@@ -168,15 +168,15 @@ class Service:
         except PrivacyError as error:  # no certificate, or an older TLS: the handshake should not have let it in
             raise Refusal("stranger", str(error)) from None
         if fingerprint not in self.agent.public_plan.fingerprints:
-            raise Refusal("stranger", f"{fingerprint} is no party's certificate.")
+            raise Refusal("stranger", f"{fingerprint} is not the certificate of a party.")
         return self.agent.public_plan.fingerprints.index(fingerprint)
 
     def _check_neighbour(self, sender: int) -> None:
         if sender in self.agent.lost:
-            raise Refusal("lost", f"{self.agent.names[sender]} was given up by an agreed rerouting.")
+            raise Refusal("lost", f"{self.agent.names[sender]} was declared lost by an agreed rerouting.")
         if sender not in self.agent.neighbours:
             raise Refusal(
-                "not-a-neighbour", f"{self.agent.names[sender]} is a party but no neighbour of {self.agent.name}."
+                "not-a-neighbour", f"{self.agent.names[sender]} is a party but not a neighbour of {self.agent.name}."
             )
 
     def _health(self) -> bytes:
@@ -192,7 +192,7 @@ class Service:
         try:
             greeting = pb.Greeting.FromString(request)
         except Exception as error:  # protobuf's own classes differ between its implementations
-            raise Refusal("garbage", "these bytes are no greeting; needed a relaydp.v1.Greeting.") from error
+            raise Refusal("garbage", "these bytes are not a relaydp.v1.Greeting.") from error
         self.agent.rules.check_greeting(greeting.consortium)
         standing = pb.Standing(consortium=self.agent.public_plan.identity, epoch=self.agent.journal.epoch)
         standing.ready, standing.why = self._readiness(greeting.epoch)

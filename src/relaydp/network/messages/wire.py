@@ -89,7 +89,7 @@ def parse(data: bytes) -> Message:
     try:
         got = pb.Envelope.FromString(data)
     except (DecodeError, ValueError) as error:
-        raise Refusal("garbage", "these bytes are no envelope; needed a relaydp.v1.Envelope.") from error
+        raise Refusal("garbage", "these bytes are not a relaydp.v1.Envelope.") from error
     return Message(
         bytes(got.consortium), got.epoch, got.kind, got.seq, tuple(got.made), got.idle, bytes(got.previous), got.body
     )
@@ -119,8 +119,8 @@ class Rules:
         if consortium != self.consortium:
             raise Refusal(
                 "other-consortium",
-                f"the caller's consortium is {consortium.hex()[:16] or 'none'}, ours {self.consortium.hex()[:16]}; "
-                "needed the same file at both ends.",
+                f"the caller's consortium is {consortium.hex()[:16] or 'empty'}, ours is {self.consortium.hex()[:16]}; "
+                "both must use the same file.",
             )
 
     def check(self, message: Message, epoch: int) -> None:
@@ -130,28 +130,34 @@ class Rules:
             raise Refusal("epoch", f"the message is of epoch {message.epoch}, this agent of {epoch}.")
         expected = (BATON, ENDING) if self.relay else (ROUND, ENDING)
         if message.kind not in expected:
-            raise Refusal("kind", f"kind {message.kind} arrived; needed one of {expected}.")
+            raise Refusal("kind", f"the kind is {message.kind}; it must be one of {expected}.")
         if len(message.previous) not in (0, HASH):
-            raise Refusal("header", f"a previous hash of {len(message.previous)} bytes arrived; needed {HASH}.")
+            raise Refusal("header", f"the previous hash has {len(message.previous)} bytes; it must have {HASH}.")
         self._check_counts(message)
         if len(message.body) != self.size_of(message.kind):
-            raise Refusal("size", f"a body of {len(message.body)} bytes arrived; needed {self.size_of(message.kind)}.")
+            raise Refusal("size", f"the body has {len(message.body)} bytes; it must have {self.size_of(message.kind)}.")
         values = np.frombuffer(message.body, dtype="<f8")
         if not np.isfinite(values).all():
-            raise Refusal("not-finite", "the vectors hold NaN or infinity; needed finite numbers.")
+            raise Refusal("not-finite", "the vectors hold NaN or infinity; all numbers must be finite.")
         if values.size and np.abs(values).max() > self.largest:
-            raise Refusal("too-large", f"an entry is beyond {self.largest:.3g}; no useful model is so long.")
+            raise Refusal(
+                "too-large",
+                f"an entry is larger than {self.largest:.3g}, and no useful model has such an entry.",
+            )
 
     def _check_counts(self, message: Message) -> None:
         parts = 1 if self.relay else self.parties
         limit = {BATON: MOST_SEQ, ROUND: self.activations, ENDING: parts}[message.kind]
         if message.seq >= limit:
-            raise Refusal("seq", f"seq {message.seq} arrived; needed less than {limit}.")
+            raise Refusal("seq", f"seq is {message.seq}; it must be less than {limit}.")
         wanted = 0 if message.kind == ROUND else self.parties
         if len(message.made) != wanted:
-            raise Refusal("counts", f"{len(message.made)} counts of activations arrived; needed {wanted}.")
+            raise Refusal(
+                "counts",
+                f"the message has {len(message.made)} counts of activations; it must have {wanted}.",
+            )
         if any(count > self.activations for count in message.made):
-            raise Refusal("counts", f"more than the planned {self.activations} activations are claimed.")
+            raise Refusal("counts", f"the message claims more than the planned {self.activations} activations.")
         # after a rerouting, a party that has paid twice counts as done before it has acted so often
         claims = 0 if message.epoch else sum(message.made)
         if message.kind == BATON and (claims > message.seq or message.idle > message.seq):

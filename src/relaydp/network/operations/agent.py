@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 GREETING_SECONDS = 3.0  # between two rounds of greetings, for the status only
 DIVERGED = (
     "the model grew without bound instead of settling, and this agent stopped before sending it on. The agreed steps "
-    "are too long for this graph: agree on a new plan. What was spent stays spent."
+    "are too long for this graph: agree on a new plan. The budget already spent cannot be recovered."
 )
 
 
@@ -281,11 +281,11 @@ class Agent:
             ("inbox", standing.has_sent, standing.sent_seq, standing.sent_hash),
         ):
             if has and not (seq < MOST_SEQ and self.journal.knows(box, name, seq, digest)):
-                way = "had from us" if box == "outbox" else "sent us"
+                way = "received from us" if box == "outbox" else "sent us"
                 raise PrivacyError(
-                    f"{name} {way} message {seq}, and this journal does not know it: the journal was set back, or "
-                    f"another agent runs with the key of {self.name}. Nothing more is released. Put the newest journal "
-                    "back."
+                    f"{name} {way} message {seq}, and it is not in this journal: the journal was replaced by an older "
+                    f"copy, or another agent runs with the key of {self.name}. Nothing more is released. Restore the "
+                    "newest journal."
                 )
         return standing
 

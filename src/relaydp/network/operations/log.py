@@ -115,10 +115,12 @@ class Log:
 
     def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if not isinstance(event, str) or not WORD.fullmatch(event):
-            raise TypeError(f"event {event!r:.80} is no name; needed a few words in kebab-case, such as 'baton-sent'.")
+            raise TypeError(
+                f"event {event!r:.80} is not a name; it must be a few words in kebab-case, such as 'baton-sent'."
+            )
         for name in REQUIRED.get(event, ()):
             if fields.get(name) is None:
-                raise TypeError(f"event {event!r} without {name!r}; needed: {', '.join(REQUIRED[event])}.")
+                raise TypeError(f"event {event!r} lacks {name!r}; it must have: {', '.join(REQUIRED[event])}.")
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = {"time": now, "level": level, "event": event, "party": self._party}
         line |= {name: _checked(name, value) for name, value in fields.items() if value is not None}
@@ -136,7 +138,7 @@ class Log:
 def _checked(name: str, value: Any) -> str | int | float | bool | None:
     """A field as JSON can hold it, or TypeError. Types are compared exactly: a NumPy float64 is a float's subclass."""
     if name not in FIELDS:
-        raise TypeError(f"a log has no field {name!r}; needed one of: {', '.join(sorted(FIELDS))}.")
+        raise TypeError(f"a log has no field {name!r}; the fields are: {', '.join(sorted(FIELDS))}.")
     kind = FIELDS[name]
     if kind is str:
         return _text(name, value)
@@ -145,7 +147,7 @@ def _checked(name: str, value: Any) -> str | int | float | bool | None:
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise _wrong(name, value, kind)
     if type(value) is int and not -WHOLE <= value < WHOLE:
-        raise TypeError(f"the log's {name} is a number of {value.bit_length()} bits; needed one of at most 63.")
+        raise TypeError(f"the log's {name} is a number of {value.bit_length()} bits; it must be one of at most 63 bits.")
     return value
 
 
@@ -159,6 +161,6 @@ def _wrong(name: str, value: Any, kind: type) -> TypeError:
     """Names the type that came, never the value: it may be what must not be seen."""
     came = type(value)
     return TypeError(
-        f"the log's {name} came as {came.__module__}.{came.__qualname__}; needed a plain {kind.__name__}. "
-        f"If it is public, convert it with {kind.__name__}(); if it is anybody's data, leave it out."
+        f"the log's {name} is a {came.__module__}.{came.__qualname__}; it must be a plain {kind.__name__}. If it is "
+        f"public, convert it with {kind.__name__}(); if it is anybody's data, leave it out."
     )

@@ -130,7 +130,7 @@ def rehearse(stage: Stage, seed: int | None, show: Callable[[list[dict[str, Any]
             failed = [k for k, agent in enumerate(agents) if agent.poll() not in (None, 0)]
             if failed or time.monotonic() > until:
                 where = stage.homes[failed[0] if failed else 0] / "log.jsonl"
-                what = "an agent stopped" if failed else f"no end after {seconds:g} s"
+                what = "an agent stopped" if failed else f"the rehearsal did not end within {seconds:g} s"
                 raise InputError(f"{what}; its log ends: {_last_line(where)} ({where})")
             show([_status(folder) for folder in folders])
             time.sleep(POLL_SECONDS)

@@ -52,7 +52,7 @@ def inspect(folder: Path) -> dict[str, Any]:
     """Check a journal's pages and its ledger's chain; what is in it, for an operator. Refuses a missing one."""
     path = folder / "journal.db"
     if not path.is_file():
-        raise InputError(f"{path} does not exist: there is nothing to resume. `relaydp agent serve` begins.")
+        raise InputError(f"{path} does not exist: there is nothing to resume. Start with `relaydp agent serve`.")
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
             pages = db.execute("PRAGMA integrity_check").fetchone()[0]
@@ -63,19 +63,18 @@ def inspect(folder: Path) -> dict[str, Any]:
             (undone,) = db.execute("SELECT COUNT(*) FROM inbox WHERE done=0").fetchone()
             last = db.execute("SELECT MAX(seq) FROM inbox WHERE kind<>3").fetchone()[0]
     except sqlite3.Error as error:
-        raise JournalError(
-            f"{path} cannot be read ({error}); put its newest copy back, with journal.db-wal."
-        ) from error
+        raise JournalError(f"{path} cannot be read ({error}); restore its newest copy, with journal.db-wal.") from error
     chain = bytes(32)
     for row in ledger:
         chain = chained(chain, row[:-1])
         if chain != row[-1]:
             raise PrivacyError(
-                f"{path}: the ledger's release at seq {row[1]} was changed or taken out. It is not used."
+                f"{path}: the ledger's release at seq {row[1]} was changed or removed. The journal is not used; "
+                "restore its newest copy."
             )
     if pages != "ok" or chain != facts["chain"]:
-        raise PrivacyError(f"{path} is damaged ({pages}); put its newest copy back, with journal.db-wal.")
-    waiting = f"{unsent} messages to send, {undone} to work on"
+        raise PrivacyError(f"{path} is corrupt ({pages}); restore its newest copy, with journal.db-wal.")
+    waiting = f"{unsent} messages to send, {undone} to process"
     rho = math.fsum(row[5] for row in ledger)
     return {"releases": len(ledger), "rho": rho, "waiting": waiting, "facts": facts, "unsent": unsent, "last": last}
 

@@ -52,8 +52,8 @@ class StatusServer:
             self._server = _Server(port, status, registry, log)
         except (OSError, OverflowError) as error:
             raise InputError(
-                f"the status page cannot listen on {HOST}:{port} ({error}); needed a free port from 1024 to 65535, "
-                f"or 0 for any. Pass another --status-port."
+                f"the status page cannot listen on {HOST}:{port} ({error}). Pass another --status-port: a free port "
+                "from 1024 to 65535, or 0 for any."
             ) from error
         self.port: int = self._server.server_address[1]
         self.url = f"http://{HOST}:{self.port}/"
@@ -136,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif path == "/metrics":
                 self._answer(generate_latest(self.server.registry), CONTENT_TYPE_LATEST)
             else:
-                self.send_error(HTTPStatus.NOT_FOUND, "there are /, /status.json and /metrics")
+                self.send_error(HTTPStatus.NOT_FOUND, "this server has /, /status.json and /metrics")
         except (BrokenPipeError, ConnectionError, TimeoutError):
             raise  # the client's doing: socketserver closes the connection
         except Exception as error:  # whatever `status` may raise: its text could quote anything

@@ -36,7 +36,9 @@ def local_problem(consortium: Consortium, party: int, records: Records) -> Probl
 def whole_problem(consortium: Consortium, everyone: Sequence[Records]) -> Problem:
     """The problem over everybody's records, one Records a party in order: for simulators and tests."""
     if len(everyone) != len(consortium.parties):
-        raise InputError(f"records of {len(everyone)} parties arrived; needed those of {len(consortium.parties)}.")
+        raise InputError(
+            f"records of {len(everyone)} parties were given; the consortium has {len(consortium.parties)}."
+        )
     for party, records in enumerate(everyone):
         local_problem(consortium, party, records)
     X, y = (np.concatenate([getattr(records, part) for records in everyone]) for part in ("X", "y"))
@@ -48,17 +50,17 @@ def _check_records(consortium: Consortium, party: int, records: Records) -> None
     who, task = consortium.parties[party], consortium.problem
     if len(records) != who.records:
         raise InputError(
-            f"{records.name} holds {len(records)} records, and {consortium.name} was agreed on {who.records} for "
-            f"{who.name}; needed that many. Noise depends on it: take the records that were counted, or agree anew."
+            f"{records.name} holds {len(records)} records, and {consortium.name} agreed on {who.records} for "
+            f"{who.name}. The noise depends on this number: use the records that were counted, or agree again."
         )
     if records.features != task.width:
-        raise InputError(f"{records.name} has {records.features} features; {task.width} were agreed on. Take those.")
+        raise InputError(f"{records.name} has {records.features} features; {task.width} were agreed on. Use those.")
     if task.columns is not None and records.columns not in (None, task.columns):
         assert records.columns is not None
         k = next(k for k in range(task.width) if records.columns[k] != task.columns[k])
         raise InputError(
             f"{records.name} has {short(records.columns[k])} where {short(task.columns[k])} was agreed on (feature "
-            f"{k + 1}); needed the agreed columns in their order, as read_own_records puts them."
+            f"{k + 1}). Use the agreed columns in their order; read_own_records puts them in order."
         )
 
 
@@ -86,14 +88,14 @@ def read_own_records(consortium: Consortium, path: str | Path) -> Records:
         for name in (*task.columns, task.label):
             choose(f"column in {file.name}", name, table.column_names)
             if table.column_names.count(name) > 1:
-                raise InputError(f"{file.name} has more than one column {name!r}; needed one. Rename the others.")
+                raise InputError(f"{file.name} has more than one column {name!r}. Rename the others.")
         return to_records(table.select([*task.columns, task.label]), file, task.label, (), (), None)
     if kind == "LIBSVM":
         X, y = read_libsvm(file, task.width)
         return Records(X, y, name=file.stem)
     records = read_table(file, label=None if kind == "NPZ" else task.label)
     if records.features != task.width:
-        raise InputError(f"{file.name} has {records.features} features; needed the {task.width} that were agreed on.")
+        raise InputError(f"{file.name} has {records.features} features; {task.width} were agreed on. Use those.")
     return records
 
 
@@ -105,12 +107,16 @@ def column_names(path: str | Path) -> list[str]:
 def _read_named(path: Path) -> pa.Table:
     kind = file_kind(path)
     if kind not in ("CSV", "TSV", "Parquet") or not path.is_file():
-        found = "has no column names" if path.is_file() else "is not there"
-        raise InputError(f"{path} {found}; needed a CSV, TSV or Parquet file with the agreed columns. Check the path.")
+        found = "has no column names" if path.is_file() else "does not exist"
+        raise InputError(
+            f"{path} {found}; the records must be a CSV, TSV or Parquet file with the agreed columns. Check the path."
+        )
     try:
         return read_parquet(path) if kind == "Parquet" else read_delimited(path, "\t" if kind == "TSV" else ",")
     except RelayError:
         raise
     except Exception as error:  # broad, for garbled bytes raise nearly anything
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise InputError(f"{path.name} could not be read as {kind}: {reason}. Needed an undamaged file.") from error
+        raise InputError(
+            f"{path.name} could not be read as {kind}: {reason}. Use a file that is not damaged."
+        ) from error

@@ -34,8 +34,8 @@ class RecordsPipe:
         except EOFError:
             self._process.join(STOP_SECONDS)
             raise RelayError(
-                f"the process that holds the records ended as it started (exit code {self._process.exitcode}); out of "
-                "memory? Nothing was released. Start the agent again with more."
+                f"the process that holds the records ended as it started (exit code {self._process.exitcode}), perhaps "
+                "because memory ran out. Nothing was released. Start the agent again with more memory."
             ) from None
 
     def _answer(self) -> Any:
@@ -62,7 +62,8 @@ class RecordsPipe:
                     self._process.join(STOP_SECONDS)
             raise RelayError(
                 f"the process that holds the records ended twice while it worked on {method!r} (exit code "
-                f"{self._process.exitcode}); out of memory? Nothing was released. Start the agent again with more."
+                f"{self._process.exitcode}), perhaps because memory ran out. Nothing was released. Start the agent "
+                "again with more memory."
             )
 
     def close(self) -> None:

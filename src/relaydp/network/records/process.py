@@ -136,8 +136,8 @@ def _party_in(consortium: Consortium, identity: Identity, settings: Settings) ->
             return i
     names = ", ".join(party.name for party in consortium.parties)
     raise InputError(
-        f"the certificate in {settings.home} ({identity.fingerprint[:23]}...) is none of this consortium's ({names}). "
-        "Use the home folder whose certificate was agreed on."
+        f"the certificate in {settings.home} ({identity.fingerprint[:23]}...) does not belong to this consortium "
+        f"({names}). Use the home folder whose certificate was agreed on."
     )
 
 
