@@ -168,7 +168,7 @@ def test_what_goes_wrong_is_said_with_agent_and_path(cluster, parts, monkeypatch
     with pytest.raises(InputError, match="agent [01] .* could not be started on its node .*No module named"):
         solve_apart(pair, graph, loss=only_here, **own, patience=600.0, progress=False)
     gone = [pair[0], "/nowhere/1.npz"]
-    with pytest.raises(InputError, match=r"agent 1 \(/nowhere/1.npz\) on .*: /nowhere/1.npz is not there"):
+    with pytest.raises(InputError, match=r"agent 1 \(/nowhere/1.npz\) on .*: /nowhere/1.npz does not exist"):
         solve_apart(gone, graph, **FILES, progress=False)
     nowhere = {0: {"resources": {"nowhere": 1}}}
     with pytest.raises(InputError, match=r"agent 0 \(.*0.npz\) has not answered for 4 s \(about\).*ray status"):

@@ -137,8 +137,8 @@ class Agent:
             problem, party = self._own(told.raw), self.part.agent
             if self._print != told.fingerprints[party]:
                 raise PrivacyError(
-                    f"{self.part} has other records than when the run began. The same noise on both would give them "
-                    "away, so that nothing was computed. Put the old ones back, or begin a new run with another seed."
+                    f"{self.part} has other records than when the run began. The same noise on both would reveal them, "
+                    "so nothing was computed. Restore the old ones, or start a new run with another seed."
                 )
             agent_records = problem.agent_records
             if (
@@ -231,8 +231,9 @@ class RayAgents:
             except Lost:  # with a node; the call is pure, so it is made once more
                 continue
         raise InputError(
-            f"{part}: what it needed or answered was lost {RETRIES + 1} times ({method}). An object reference lives as "
-            "long as the node and the process that made it: look with `ray status`, or keep its records in a file."
+            f"{part}: its input or its answer was lost {RETRIES + 1} times ({method}). An object reference is valid as "
+            "long as the node and the process that made it exist: look with `ray status`, or keep the records in a "
+            "file."
         )
 
     async def ask_all(self, method: str, *arguments: Any) -> list[Any]:
@@ -259,7 +260,7 @@ class RayAgents:
         except TimeoutError:
             raise InputError(
                 f"{part} has not answered for {self.patience:g} s ({what}); its process may still be starting, or no "
-                "node has what its placement asks for. Look with `ray status`, or allow more with patience=."
+                "node has what its placement asks for. Look with `ray status`, or allow more time with patience=."
             ) from None
         except errors.RayTaskError as error:
             cause = error.cause if isinstance(error.cause, BaseException) else error
@@ -268,7 +269,7 @@ class RayAgents:
             if isinstance(cause, errors.RayError):
                 raise Lost(str(part)) from None  # an argument was lost on its way
             if isinstance(cause, MemoryError):
-                raise InputError(f"{part} ran out of memory ({what}). Give it a node with more.") from None
+                raise InputError(f"{part} ran out of memory ({what}). Give it a node with more memory.") from None
             # its text may quote what it met; the whole of it is in the log of the agent's process
             raise RelayError(
                 f"{part} failed with {type(cause).__name__} ({what}); its log on the node says more."
@@ -277,12 +278,12 @@ class RayAgents:
             if getattr(error, "actor_init_failed", False):  # an agent's own start does nothing that could fail
                 last = str(error).strip().splitlines()[-1].strip()
                 raise InputError(
-                    f"{part} could not be started on its node ({short(last)}); needed the same packages there as here, "
-                    "and a loss from a module that the node has too."
+                    f"{part} could not be started on its node ({short(last)}). The node must have the same packages as "
+                    "this process, and the module that defines the loss."
                 ) from None
             raise InputError(
                 f"the process of {part} died {RETRIES + 1} times in one call ({what}), most likely because it ran out "
-                "of memory. Give it a node with more (placement=), or split its records between two agents."
+                "of memory. Give it a node with more memory (placement=), or split its records between two agents."
             ) from None
         except (errors.ObjectLostError, errors.RayError) as error:
             raise Lost(type(error).__name__) from None
@@ -293,8 +294,8 @@ def check_travels(ray: Any, task: Task) -> None:
         ray.cloudpickle.dumps(task)
     except Exception as error:  # broad: a pickle fails in as many ways as there are objects
         raise InputError(
-            f"the loss {task.name!r} cannot be sent to the agents ({type(error).__name__}: {short(str(error))}); "
-            "needed a function that holds no open file, lock or device. Move what it uses into a module that all nodes "
+            f"the loss {task.name!r} cannot be sent to the agents ({type(error).__name__}: {short(str(error))}); the "
+            "function must not hold an open file, a lock or a device. Move what it uses into a module that all nodes "
             "have."
         ) from None
 
@@ -307,7 +308,7 @@ def _places(placement: Placement | None, parts: Sequence[Part]) -> dict[int, dic
         agent = numbers[choose("agent in placement", str(who), numbers)]
         if not isinstance(place, Mapping) or not place:
             raise InputError(
-                f"placement of {who!r} is {short(place)}; needed {{'resources': {{name: amount}}}} or {{'labels': "
+                f"placement of {who!r} is {short(place)}; it must be {{'resources': {{name: amount}}}} or {{'labels': "
                 "{name: value}}, as the nodes were started with."
             )
         for name in place:

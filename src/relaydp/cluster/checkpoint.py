@@ -56,7 +56,7 @@ class Keeper:
 
     def __init__(self, folder: str | os.PathLike[str] | None, identity: str, every: int | None = None) -> None:
         if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 1):
-            raise InputError(f"every={every!r} arrived; needed a whole number of activations or rounds, 1 or more.")
+            raise InputError(f"every={every!r}; it must be a whole number of activations or rounds, 1 or more.")
         self.file = None if folder is None else Path(folder).expanduser() / NAME
         self.identity, self.every = identity, every
         self._cost, self._last, self._made = 0.0, time.monotonic(), 0
@@ -81,13 +81,13 @@ class Keeper:
             )
         except Exception as error:  # broad, for damaged bytes raise nearly anything
             raise InputError(
-                f"{self.file} cannot be read ({type(error).__name__}); needed a checkpoint of this run. Remove it to "
-                "begin anew, which gives the same model."
+                f"{self.file} cannot be read ({type(error).__name__}); it must be a checkpoint of this run. Remove it "
+                "to start again, which gives the same model."
             ) from None
         if version != VERSION or identity != self.identity:
             raise InputError(
-                f"{self.file} was left by another run: other arguments, other records or another version. Use the same "
-                "arguments to go on, or another checkpoint folder."
+                f"{self.file} was written by another run: other arguments, other records or another version. Use the "
+                "same arguments to continue, or another checkpoint folder."
             )
         return found
 
@@ -128,8 +128,8 @@ class Keeper:
         except OSError as error:
             work.unlink(missing_ok=True)
             raise InputError(
-                f"the checkpoint {self.file} cannot be written ({error.strerror or error}); needed a folder with room. "
-                "The last one, if any, is whole: make room and run again with the same arguments."
+                f"the checkpoint {self.file} cannot be written ({error.strerror or error}); the last one, if any, is "
+                "complete. Free space on the disk and run again with the same arguments."
             ) from None
         self._last, self._made = time.monotonic(), 0
         self._cost = self._last - began

@@ -72,7 +72,7 @@ def _import_ray(address: str | None) -> Any:
         return importlib.import_module("ray")
     except ImportError as error:
         raise InputError(
-            f'Ray cannot be imported ({error}), and --on ray needs it; pip install "relaydp[cluster]", or use '
+            f'Ray cannot be imported ({error}), and --on ray needs it; run pip install "relaydp[cluster]", or use '
             "--on local."
         ) from None
 
@@ -118,8 +118,8 @@ def _check_answers(ray: Any, address: str) -> None:
     host, port = _host(address), _port(address)
     if host is None or port is None:
         raise InputError(
-            f"address {address!r} arrived; needed HOST:PORT (the port is {PORT} unless the cluster says otherwise), "
-            f"ray://HOST:{CLIENT_PORT}, or auto. `ray status` shows a running cluster."
+            f"address {address!r} cannot be used; it must be HOST:PORT (the port is {PORT} unless the cluster says "
+            f"otherwise), ray://HOST:{CLIENT_PORT}, or auto. `ray status` shows a running cluster."
         )
     used = host
     if not address.startswith("ray://"):
@@ -171,8 +171,8 @@ def _check_versions(ray: Any, address: str) -> None:
     _, silent = ray.wait(list(asked.values()), num_returns=len(asked), timeout=FIRST_TASK)
     if silent:
         raise InputError(
-            f"the cluster at {address!r} was joined, but {len(silent)} of its {len(asked)} nodes did not run a first "
-            f"task within {FIRST_TASK:g} s; look with `ray status` for nodes that are down or overloaded."
+            f"the cluster at {address!r} was joined, but {len(silent)} of its {len(asked)} nodes did not run their "
+            f"first task within {FIRST_TASK:g} s; look with `ray status` for nodes that are down or overloaded."
         )
     for node, answer in asked.items():
         try:
@@ -189,7 +189,7 @@ def _check_versions(ray: Any, address: str) -> None:
 def _mismatch(address: str) -> str:
     return (
         f"the cluster at {address!r} has other versions than this process; install the same Python, Ray, JAX and "
-        "relaydp on every node, and start it anew."
+        "relaydp on every node, and start it again."
     )
 
 

@@ -76,17 +76,19 @@ def list_parts(parts: Any, agents: int, names: Sequence[str] | None = None) -> t
         pattern = os.path.expanduser(os.fspath(parts))
         found: list[Any] = sorted(glob.glob(pattern)) if any(sign in pattern for sign in WILD) else [pattern]
         if not found:
-            raise InputError(f"no file matches {pattern!r} here; needed one for each agent. List the paths instead.")
+            raise InputError(
+                f"no file matches {pattern!r} here; there must be one for each agent. List the paths instead."
+            )
     else:
         found = list(parts)
     if len(found) != agents:
         raise InputError(
-            f"{len(found)} parts arrived for {agents} agents; needed one file or object reference an agent. Take a "
-            f"graph of {len(found)}, or name the others' parts too."
+            f"there are {len(found)} parts for {agents} agents; every agent needs one file or object reference. Use a "
+            f"graph of {len(found)}, or give the other parts too."
         )
     called = [f"agent {i}" for i in range(agents)] if names is None else [str(name) for name in names]
     if len(called) != agents or len(set(called)) != agents:
-        raise InputError(f"{len(set(called))} different names arrived for {agents} agents; needed one each.")
+        raise InputError(f"there are {len(set(called))} different names for {agents} agents; each agent needs its own.")
     return tuple(_part(i, name, at) for i, (name, at) in enumerate(zip(called, found, strict=True)))
 
 
@@ -95,14 +97,15 @@ def _part(agent: int, name: str, at: Any) -> Part:
         path = os.path.abspath(os.path.expanduser(os.fspath(at)))  # other processes have other folders of their own
         if file_kind(Path(path)) is None:
             raise InputError(
-                f"the part of {name} is {path}, whose suffix relaydp does not read; needed CSV, TSV, Parquet, LIBSVM "
-                "or NPZ."
+                f"the part of {name} is {path}, whose suffix relaydp does not read; it must be CSV, TSV, Parquet, "
+                "LIBSVM or NPZ."
             )
         return Part(agent, name, path)
     if isinstance(at, tuple | list | np.ndarray | Records):
         raise InputError(
-            f"the part of {name} is a {type(at).__name__} in this process; needed a path, or an object reference made "
-            "where the records are (ray.put((X, y)) in a task there). Records that fit here: relaydp.solve."
+            f"the part of {name} is a {type(at).__name__} in this process; it must be a path, or an object reference "
+            "made where the records are (ray.put((X, y)) in a task there). For records that fit into this process use "
+            "relaydp.solve."
         )
     return Part(agent, name, at)
 
@@ -154,28 +157,29 @@ def make_task(
     if isinstance(loss, str):
         loss = choose("loss", loss.replace("_", "-"), LOSSES)
     elif not callable(loss):
-        raise InputError(f"loss={short(loss)} arrived; needed a name ({', '.join(LOSSES)}) or a function of (x, a, b).")
+        raise InputError(f"loss={short(loss)}; it must be a name ({', '.join(LOSSES)}) or a function of (x, a, b).")
     if (columns is None) == (features is None):
         raise InputError(
-            "columns= and features= arrived together, or neither did; needed the features' names in order "
-            "(columns=[...], with label=), or their number (features=N) for files without names."
+            "exactly one of columns= and features= must be given. Pass the features' names in order (columns=[...], "
+            "with label=), or their number (features=N) for files without names."
         )
     if columns is not None:
         columns = tuple(map(str, columns))
         if not columns or len(set(columns)) != len(columns) or label is None or label in columns:
-            raise InputError(f"columns={short(columns)} and label={label!r} arrived; needed different names of each.")
+            raise InputError(f"columns={short(columns)} and label={label!r}; all these names must be different.")
     elif not isinstance(features, int | np.integer) or isinstance(features, bool) or features < 1:
-        raise InputError(f"features={features!r} arrived; needed a whole number, 1 or more.")
+        raise InputError(f"features={features!r}; it must be a whole number, 1 or more.")
     if loss in CLASSIFIES and classes is None:
         raise InputError(
-            f"the {loss} loss arrived without classes=; needed the labels there may be, such as classes=[0, 1]: they "
-            "are not looked up in anybody's records."
+            f"the {loss} loss needs classes=. Pass every label there may be, such as classes=[0, 1]: they are not "
+            "taken from the records."
         )
     if loss not in CLASSIFIES and classes is not None:
-        raise InputError(f"classes= arrived with a loss of numbers ({loss}); leave it out.")
+        raise InputError(f"classes= is for classification, and the {loss} loss predicts numbers; leave it out.")
     if isinstance(ranges, str):
         raise InputError(
-            f"ranges={ranges!r} would look at everybody's records together; needed (low, high), known without them."
+            f"ranges={ranges!r} would look at the records of all agents together; pass (low, high), known without the "
+            "records."
         )
     listed = None if classes is None else tuple(classes)
     return Task(loss, columns, None if features is None else int(features), label, listed, ranges, options)
@@ -208,12 +212,13 @@ def read_part(
     try:
         records = _read_file(Path(part.at), task) if part.is_file else _read_object(part, fetch)
         if records.features != task.width:
-            raise InputError(f"it has {records.features} features; needed {task.width}, as all agents have.")
+            raise InputError(f"it has {records.features} features; all agents must have {task.width}.")
         look(records)
         task.problem(records, [len(records)])  # labels that are none of the classes, and the like
         return records
     except MemoryError:
-        raise InputError(_said(part, "its records do not fit in memory there. Give it a node with more.")) from None
+        text = "its records do not fit in memory there. Give it a node with more memory."
+        raise InputError(_said(part, text)) from None
     except RelayError as error:
         raise type(error)(_said(part, str(error))) from None
 
@@ -226,8 +231,8 @@ def _read_file(path: Path, task: Task) -> Records:
     kind = file_kind(path)
     if not path.is_file():
         raise InputError(
-            f"{path} is not there; needed a file that this machine can read. Put it on a shared disk, or place the "
-            "agent where its file is (placement=)."
+            f"{path} does not exist on this machine. Put it on a shared disk, or place the agent where its file is "
+            "(placement=)."
         )
     if task.columns is not None and task.label is not None:
         if kind not in NAMED:
@@ -239,11 +244,11 @@ def _read_file(path: Path, task: Task) -> Records:
         if lacking:
             has = ", ".join(map(repr, table.column_names[:8]))
             raise InputError(
-                f"it has no column {lacking[0]!r} (it has {has}); needed the columns that all agents have."
+                f"it has no column {lacking[0]!r} (it has {has}); it must have the columns that all agents have."
             )
         twice = [name for name in wanted if table.column_names.count(name) > 1]
         if twice:
-            raise InputError(f"it has more than one column {twice[0]!r}; needed one. Rename the others.")
+            raise InputError(f"it has more than one column {twice[0]!r}. Rename the others.")
         return to_records(table.select(wanted), path, task.label, (), (), None)
     if kind == "LIBSVM":
         X, y = read_libsvm(path, task.width)
@@ -258,7 +263,7 @@ def _read_named(path: Path, kind: str | None) -> Any:
         raise
     except Exception as error:  # broad, for garbled bytes raise nearly anything
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise InputError(f"it could not be read as {kind}: {reason}. Needed an undamaged file.") from None
+        raise InputError(f"it could not be read as {kind}: {reason}. Use a file that is not damaged.") from None
 
 
 def _read_object(part: Part, fetch: Callable[[Any], Any]) -> Records:
@@ -266,7 +271,7 @@ def _read_object(part: Part, fetch: Callable[[Any], Any]) -> Records:
     if isinstance(value, Records):
         return value
     if not (isinstance(value, tuple | list) and len(value) == 2):
-        raise InputError(f"the object holds a {type(value).__name__}; needed (X, y).")
+        raise InputError(f"the object holds a {type(value).__name__}; it must hold (X, y).")
     return Records(*value, name=part.name)
 
 

@@ -78,8 +78,8 @@ def default_jobs(resources: ResourcesSection) -> int:
     found = len(_gpus())
     if found < resources.gpus:
         raise InputError(
-            f"[resources] gpus = {resources.gpus} arrived, and this machine has {found}; lower it, or use --on ray "
-            "with a cluster that has them."
+            f"[resources] gpus = {resources.gpus}, and this machine has {found}; lower it, or use --on ray with a "
+            "cluster that has them."
         )
     return found // resources.gpus
 

@@ -74,8 +74,8 @@ async def _attempt(
             continue
         return pulled[: graph.agents], np.stack(pulled[graph.agents :])
     raise InputError(
-        f"rounds {first} to {last - 1} were begun {ATTEMPTS} times, and each time a node was lost with what it held. "
-        "Look at the cluster with `ray status`, and run again: it goes on from its checkpoint."
+        f"rounds {first} to {last - 1} were started {ATTEMPTS} times, and each time a node was lost with its data. "
+        "Look at the cluster with `ray status`, and run again: the run continues from its checkpoint."
     )
 
 

@@ -76,9 +76,9 @@ def run_study(
     """
     choose("place to run on", on, ("local", "ray"))
     if jobs is not None and jobs < 1:
-        raise InputError(f"jobs={jobs} arrived; needed 1 worker or more.")
+        raise InputError(f"jobs={jobs}; it must be 1 or more.")
     if address is not None and on != "ray":
-        raise InputError(f"address {address!r} arrived with on='local'; it belongs to a Ray cluster. Add --on ray.")
+        raise InputError(f"address {address!r} is for a Ray cluster, and on='local'. Add --on ray.")
     own = None if loss is None else own_loss(loss, loss_options)
     tasks = tasks_of(study, own)
     with _place(folder) as path:

@@ -139,7 +139,7 @@ def solve_apart(
     """
     began = time.perf_counter()
     if budget is not None and not isinstance(budget, Budget):
-        raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
+        raise PrivacyError(f"budget={budget!r}; it must be Budget(epsilon=..., delta=...).")
     check_seeded(budget is not None, seed)
     seed = 0 if seed is None else seed
     check_seed(seed)
@@ -176,9 +176,9 @@ def check_seeded(budget: bool, seed: object) -> None:
     """Refuse a promise where none can be made: on Ray a run with a budget is a simulation, by the user's own word."""
     if budget and seed is None:
         raise PrivacyError(
-            "a budget arrived without a seed; needed one, because agents on Ray draw their noise from a seed, and such "
-            "a run is a simulation without a promise. Pass seed=0, say, for a simulation; for a promise run it here, "
-            "or between parties as a consortium (`relaydp consortium --help`)."
+            "a budget needs a seed here, because agents on Ray draw their noise from a seed, and such a run is a "
+            "simulation without a promise. Pass seed=0, say, for a simulation; for a promise use relaydp.solve, "
+            "or run it between parties as a consortium (`relaydp consortium --help`)."
         )
 
 
@@ -187,18 +187,18 @@ def _fitting(loss: Any, given: dict[str, Any]) -> dict[str, Any]:
     owners = {"label_bound": "least-squares", "threshold": "huber"}
     for name, owner in owners.items():
         if name in given and loss != owner:
-            raise InputError(f"{name}= arrived with loss {loss!r}; it belongs to {owner!r}. Leave it out.")
+            raise InputError(f"{name}= is for the {owner!r} loss, and loss={loss!r}. Leave it out.")
     for name in ("smoothness", "dim"):
         if name in given and isinstance(loss, str):
-            raise InputError(f"{name}= arrived with loss {loss!r}; it belongs to a loss of your own. Leave it out.")
+            raise InputError(f"{name}= is for a loss of your own, and loss={loss!r}. Leave it out.")
     if not isinstance(loss, str) and given.pop("intercept", False):
-        raise InputError("intercept= arrived with a loss of your own; add the constant in the function.")
+        raise InputError("intercept= cannot be used with a loss of your own; add the constant in the function.")
     return given
 
 
 def _check_patience(patience: object) -> None:
     if not (isinstance(patience, int | float) and math.isfinite(patience) and patience > 0):
-        raise InputError(f"patience={patience!r} arrived; needed seconds, a finite number above 0.")
+        raise InputError(f"patience={patience!r}; it must be a finite number of seconds above 0.")
 
 
 def prints_key(asked: Asked) -> str:
@@ -291,10 +291,14 @@ def _plan(problem: Problem, graph: Graph, asked: Asked) -> Plan:
     on_network(plan.algorithm)
     if plan.mechanism not in (None, "gradient"):
         raise PrivacyError(
-            f"mechanism {plan.mechanism!r} arrived; agents apart have noise on gradients, or none. Leave it out."
+            f"mechanism {plan.mechanism!r} cannot be used; distributed agents support 'gradient' or no mechanism. "
+            "Leave it out."
         )
     if isinstance(plan.route, Rounds) and not plan.route.acts.all():
-        raise InputError(f"{plan.algorithm.name} lets agents skip rounds with these steps; apart, all act in each.")
+        raise InputError(
+            f"{plan.algorithm.name} lets agents skip rounds with these steps; distributed agents must all act in every "
+            "round."
+        )
     return plan
 
 
@@ -324,8 +328,9 @@ def _check_charged(plan: Plan, standing: Standing) -> None:
     who, when, _, _ = plan.releases(standing.position)
     if set(standing.charged) != set(zip(who.tolist(), when.tolist(), strict=True)):
         raise PrivacyError(
-            f"{len(standing.charged)} releases were noted and {len(who)} planned up to hop {standing.position}; they "
-            "are not the same. No result is given: the checkpoint was changed by another hand."
+            f"the checkpoint records {len(standing.charged)} releases up to hop {standing.position}, and the plan has "
+            f"{len(who)}; they do not agree. No result is given, because the checkpoint was edited. Remove it and run "
+            "again."
         )
 
 
@@ -428,7 +433,7 @@ def solve_on_ray(
     try:
         asked = inspect.signature(solve).bind(problem, graph, *arguments, **options).arguments
     except TypeError as error:
-        raise InputError(f"{error}; needed arguments as relaydp.solve takes them.") from None
+        raise InputError(f"{error}; the arguments must be those that relaydp.solve takes.") from None
     check_seeded(asked.get("budget") is not None, asked.get("seed"))
     options.pop("progress", None)  # it would be called in another process
     with connect(address, cores=cores) as ray:
@@ -443,15 +448,15 @@ def solve_on_ray(
         except ray.exceptions.GetTimeoutError:
             ray.cancel(reference, force=True)
             raise InputError(
-                f"the run was not done within {patience:g} s, or no node has {cpus:g} CPUs and {gpus:g} GPUs free; "
-                "look with `ray status`, or allow more with patience=."
+                f"the run did not finish within {patience:g} s, or no node has {cpus:g} CPUs and {gpus:g} GPUs free; "
+                "look with `ray status`, or allow more time with patience=."
             ) from None
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
             raise InputError(
-                f"the process that ran it died four times ({type(error).__name__}), most likely out of memory; needed "
-                "a node that holds all records. Where none does: relaydp.cluster.solve_apart."
+                f"the process that ran it died four times ({type(error).__name__}), most likely because it ran out of "
+                "memory. Use a node that can hold all records, or relaydp.cluster.solve_apart if there is none."
             ) from None
 
 

@@ -59,7 +59,7 @@ OF_A_BUDGET = ("epsilon", "delta", "mechanism", "variant", "ratio", "limits", "p
 
 def _filled(value: Any) -> Any:
     if isinstance(value, list) and not value:
-        raise InputError("[] arrived as a list to vary; needed one value or more, or leave the key out.")
+        raise InputError("a list to vary is empty; it must have at least one value. Add one, or leave the key out.")
     return value
 
 
@@ -71,7 +71,8 @@ def as_budget(value: Any) -> Any:
     good = "epsilon" in table and all(_number(part) for part in table.values())
     if not good or not table.keys() <= {"epsilon", "delta"}:
         raise InputError(
-            f"budget {short(value)} arrived; needed an epsilon such as 1.0, {{ epsilon = 1.0, delta = 1e-5 }}, or "
+            f"budget {short(value)} cannot be used; it must be an epsilon such as 1.0, {{ epsilon = 1.0, delta = 1e-5 "
+            "}, or "
             '"none".'
         )
     try:
@@ -89,7 +90,7 @@ def as_seeds(value: Any) -> list[int]:
     if listed and all(type(seed) is int and 0 <= seed < 2**63 for seed in listed) and len(set(listed)) == len(listed):
         return list(listed)
     raise InputError(
-        f"seeds = {short(value)} arrived; needed a count from 1 to {MOST_SEEDS:,}, or a list of different numbers."
+        f"seeds = {short(value)}; it must be a count from 1 to {MOST_SEEDS:,}, or a list of different numbers."
     )
 
 
@@ -172,8 +173,8 @@ class Study:
         cases = tuple(_cases(file, tables))
         if len(cases) * len(file.study.seeds) > MOST_RUNS:
             raise InputError(
-                f"{name} asks for {len(cases):,} combinations of {len(file.study.seeds):,} seeds; needed {MOST_RUNS:,} "
-                "runs at most. Shorten a list."
+                f"{name} asks for {len(cases):,} combinations of {len(file.study.seeds):,} seeds; a study has at most "
+                f"{MOST_RUNS:,} runs. Shorten a list."
             )
         return cls(file.study.name, cases, tuple(file.study.seeds), file.study.block, file.resources)
 
@@ -202,13 +203,15 @@ def read_study(path: str | Path) -> Study:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read ({error}); needed a TOML file. Check the path.") from error
+        raise InputError(f"{file} cannot be read ({error}); it must be a TOML file. Check the path.") from error
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         at = re.search(r"\(at line (\d+)", str(error))
         spot = f"{file}, line {at[1]}" if at else str(file)
-        raise InputError(f"{spot}: this is not TOML: {error}. Texts need quotes, tables look like [study].") from None
+        raise InputError(
+            f"{spot}: this is not TOML: {error}. Texts need quotes, and tables look like [study]."
+        ) from None
     return Study.of(_placed(tables, file.parent.absolute()), str(file), text)
 
 
@@ -241,13 +244,13 @@ def _check_given_once(tables: Mapping[str, Any], name: str, text: str) -> None:
                 "one out."
             )
     if "graphs" in varied and (twice := tables.get("graph", {}).keys() & {"edges", "file"}):
-        raise InputError(f"{name}: graph.{min(twice)} is fixed and study.graphs varies the graph; leave one out.")
+        raise InputError(f"{name}: graph.{min(twice)} is fixed and study.graphs varies it; leave one out.")
     if "seed" in tables.get("run", {}):
-        raise InputError(f"{_spot(name, text, ('run', 'seed'))}: a study has many; put seeds = ... in [study].")
+        raise InputError(f"{_spot(name, text, ('run', 'seed'))}: a study has many seeds; put seeds = ... in [study].")
     if "account" in tables.get("run", {}):
         raise InputError(
-            f"{_spot(name, text, ('run', 'account'))}: the runs of a study are simulations, which promise nothing and "
-            "are not charged; leave the account out."
+            f"{_spot(name, text, ('run', 'account'))}: the runs of a study are simulations, which guarantee nothing "
+            "and are not charged to an account; leave the account out."
         )
     if "budgets" in varied and "delta" in tables.get("run", {}):
         for budget in varied["budgets"]:
@@ -324,6 +327,6 @@ def _said(fault: Any) -> str:
     if isinstance(cause, ValueError):
         return str(cause)
     if fault["type"] in ("model_type", "model_attributes_type"):
-        return f"{at[0]} = {short(fault['input'])} arrived; needed a table, [{at[0]}]."
+        return f"{at[0]} = {short(fault['input'])}; it must be a table, [{at[0]}]."
     needed = re.sub(r"^Input should be ", "", fault["msg"])
-    return f"{'.'.join(at)} = {short(fault['input'])} arrived; needed {needed}."
+    return f"{'.'.join(at)} = {short(fault['input'])}; it must be {needed}."

@@ -108,19 +108,19 @@ def check_folder(
     """The folder for a study's results, before anything is written. Refuses to mix two studies in one table."""
     about = _about(study, loss)
     if path.exists() and not path.is_dir():
-        raise InputError(f"--out {path} is a file; needed a folder for the study's results. Choose another.")
+        raise InputError(f"--out {path} is a file; the study's results need a folder. Choose another path.")
     if (path / ABOUT).is_file():
         if resume:
             _check_same(path, about)
         elif not overwrite:
             raise InputError(
-                f"--out {path} holds a study already; pass --resume to go on with it, --overwrite to begin anew, or "
+                f"--out {path} holds a study already; pass --resume to continue it, --overwrite to start again, or "
                 "choose another folder."
             )
     elif path.exists() and any(path.iterdir()):
         raise InputError(f"--out {path} holds other files and no study; choose a new folder.")
     elif resume:
-        raise InputError(f"--resume arrived, and {path} holds no study; leave --resume out to begin one.")
+        raise InputError(f"--resume was given, and {path} holds no study; leave --resume out to start one.")
     return Folder(path, study, about)
 
 
@@ -146,22 +146,22 @@ def _check_same(path: Path, about: dict[str, Any]) -> None:
         digest, versions, files, loss = (kept[name] for name in ("digest", "versions", "files", "loss"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path / ABOUT} is damaged ({error}); pass --overwrite, or choose another folder.") from None
-    cure = "pass --overwrite to begin anew, or choose another folder with --out."
+    cure = "pass --overwrite to start again, or choose another folder with --out."
     if digest != about["digest"]:
         raise InputError(
-            f"the study file asks for other runs than those in {path} (cases, seeds, block or shards changed); put it "
-            f"back as it was to resume, {cure}"
+            f"the study file asks for other runs than those in {path} (cases, seeds, block or shards changed); restore "
+            f"it to resume, or {cure}"
         )
     other = sorted(name for name in files.keys() | about["files"].keys() if files.get(name) != about["files"].get(name))
     if other or loss != about["loss"]:
         what = f"{other[0]} is not the file" if other else "the loss is not the one"
-        raise InputError(f"{what} that {path} was begun with; put it back as it was to resume, {cure}")
+        raise InputError(f"{what} that {path} was started with; restore it to resume, or {cure}")
     changed = [
         f"{name} {versions.get(name)} -> {now}" for name, now in about["versions"].items() if versions.get(name) != now
     ]
     if changed:
         raise InputError(
-            f"{path} was begun with other versions ({', '.join(changed)}), whose numbers may differ; {cure}"
+            f"{path} was started with other versions ({', '.join(changed)}), whose numbers may differ; {cure}"
         )
 
 

@@ -62,12 +62,12 @@ def own_loss(fn: Callable[..., Any], options: Mapping[str, Any] | None = None) -
         packed = pickle.dumps(fn)
     except Exception as error:
         raise InputError(
-            f"loss {name!r} cannot be pickled, so it cannot reach a worker ({error}); needed a function at the top "
-            "level of a module, not a lambda or one made inside another function."
+            f"loss {name!r} cannot be pickled, so it cannot be sent to a worker ({error}); it must be a function at "
+            "the top level of a module, not a lambda or a function inside another function."
         ) from None
     if getattr(fn, "__module__", None) == "__main__":
         raise InputError(
-            f"loss {name!r} is defined in the script that is being run, which workers do not import; put it into a "
+            f"loss {name!r} is defined in the script that is being run, which workers do not import; move it to a "
             "module of its own."
         )
     return Own(packed, **dict(options or {}))
