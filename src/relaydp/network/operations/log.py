@@ -147,7 +147,7 @@ def _checked(name: str, value: Any) -> str | int | float | bool | None:
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise _wrong(name, value, kind)
     if type(value) is int and not -WHOLE <= value < WHOLE:
-        raise TypeError(f"the log's {name} is a number of {value.bit_length()} bits; it must be one of at most 63 bits.")
+        raise TypeError(f"the log's {name} is a number of {value.bit_length()} bits; it must be one of at most 63.")
     return value
 
 
