@@ -659,7 +659,7 @@ def test_what_secret_noise_cannot_promise_is_refused_with_the_plan(planned):
     plan = planned.plan
     for case, says in (
         (replace(planned, delta=0.6), "secret noise can promise"),
-        (replace(planned, epsilon=2000.0), "secret noise is proven up to"),
+        (replace(planned, epsilon=2000.0), "proof for secret noise goes up to"),
         (replace(planned, epsilon=1e-12), "the noise is exact enough for 0 of them"),
         (doctored(planned, scales=plan.scales * 1e12), "Plan for less noise"),
     ):
@@ -750,8 +750,8 @@ def test_records_that_were_not_agreed_on_are_refused(planned):
         (rd.Records(mine.X[:-1], mine.y[:-1]), "149 records, and north-sea agreed on 150 for north"),
         (rd.Records(mine.X[:, :-1], mine.y), "29 features"),
         (rd.Records(mine.X, mine.y, columns=turned), "'worst fractal dimension' where 'mean radius' was agreed"),
-        (rd.Records(mine.X, mine.y * 2), "none of the classes"),
-        (rd.Records(mine.X, mine.y.astype(str)), "none of the classes"),
+        (rd.Records(mine.X, mine.y * 2), "not one of the classes"),
+        (rd.Records(mine.X, mine.y.astype(str)), "not one of the classes"),
     ):
         with pytest.raises(InputError, match=words):
             local_problem(planned, 0, records)
@@ -809,7 +809,7 @@ def test_own_records_without_names(tables, tmp_path):
     assert read.X.tolist() == [[0.5, 0, 1, 0], [0, 0.25, 0, 0]] and read.y.tolist() == [1, -1]
     for name, index in (("wide.svm", 5), ("moved.svm", 0)):
         (tmp_path / name).write_text(f"1 1:0.5\n1 {index}:0.5\n")
-        with pytest.raises(InputError, match=f"index {index} in line 2; needed indices from 1 to 4"):
+        with pytest.raises(InputError, match=f"index {index} in line 2; indices must be from 1 to 4"):
             read_own_records(made, tmp_path / name)
     np.savez(tmp_path / "own.npz", X=np.eye(4), y=np.array([1, -1, 1, -1]))
     assert read_own_records(made, tmp_path / "own.npz").X.shape == (4, 4)

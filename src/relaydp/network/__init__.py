@@ -1,4 +1,4 @@
-"""relaydp over a real network: one agent process a party, mutual TLS between them, and a journal in each."""
+"""relaydp over a real network: one agent process per party, mutual TLS between them, and a journal in each."""
 
 from importlib.util import find_spec
 
@@ -10,7 +10,7 @@ NEEDED = ("cryptography", "grpc", "grpc_health", "prometheus_client", "google.pr
 def _is_missing(name: str) -> bool:
     try:
         return find_spec(name) is None
-    except ModuleNotFoundError:  # a parent package is not there
+    except ModuleNotFoundError:  # a parent package is not installed
         return True
 
 

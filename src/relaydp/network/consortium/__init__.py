@@ -1,1 +1,1 @@
-"""What the parties agree on: the consortium file, its plan, its limits, and who is who."""
+"""What the parties agree on: the consortium file, its plan, its limits, and the parties' identities."""

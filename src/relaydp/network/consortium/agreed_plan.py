@@ -1,10 +1,10 @@
-"""The plan of a consortium: drawn up from public facts, agreed on as numbers, and held to its promise by everybody.
+"""The plan of a consortium: made from public facts, agreed on as numbers, and checked by every party.
 
-propose    simulate and choose: activations, steps, noise. No record is touched
-draw_up    the consortium with the numbers of such a plan in it
-plan_of    the plan that agreed numbers make, for agents and the simulator to follow. Nothing is simulated: a party
-           need not trust whoever drew the plan up, only check what it costs
-verified   the same plan once more, by an accountant that is not ours
+propose    simulate and choose activations, steps and noise; no record is read
+draw_up    the consortium with the numbers of such a plan
+plan_of    the plan that the agreed numbers describe, for agents and the simulator. Nothing is simulated: a party
+           need not trust the author of the plan, it only checks what the plan costs
+verified   the same plan, checked again by an accountant that is not ours
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from relaydp.privacy.ledger import TOLERANCE
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Facts
 
-ROUNDING = 1e-12  # what a sensitivity may be above the one that is computed here. Below it nothing is proven
+ROUNDING = 1e-12  # how far, relatively, a sensitivity may be above the one computed here; below it nothing is proven
 
 
 def network_algorithms() -> dict[str, Algorithm]:
-    """The algorithms that can run between parties: noise on gradients, and one message along an edge a step.
+    """The algorithms that can run between parties: noise on gradients, and one message along an edge per step.
 
-    Told by what they declare, which costs nothing; `inputs.on_network` tries one for real, and a test holds the two
-    together.
+    Read from what they declare, which costs nothing; `party.step.on_network` tries one out, and a test checks that both
+    agree.
     """
 
     def fits(method: Algorithm) -> bool:
@@ -67,7 +67,7 @@ def propose(
 
 
 def with_plan(consortium: Consortium, plan: Plan) -> Consortium:
-    """The consortium with the plan's numbers in it, and hence another identity."""
+    """The consortium with the plan's numbers, and so with another identity."""
     steps = {name: np.asarray(value).tolist() for name, value in plan.steps._asdict().items()}
     return replace(consortium, plan=Agreed(plan.activations, steps, plan.scales, plan.sensitivity))
 
@@ -75,7 +75,7 @@ def with_plan(consortium: Consortium, plan: Plan) -> Consortium:
 def draw_up(
     consortium: Consortium, *, activations: int | None = None, steps: Any = "tuned", ratio: float | None = None
 ) -> Consortium:
-    """The consortium with a plan: made from public facts alone, so that anybody may do it for all."""
+    """The consortium with a plan: made from public facts alone, so any party may do it for all."""
     return with_plan(consortium, propose(consortium, activations=activations, steps=steps, ratio=ratio))
 
 
@@ -83,9 +83,9 @@ def plan_of(consortium: Consortium) -> Plan:
     """The plan that the agreed numbers make, with every release charged to a ledger.
 
     Refuses steps that the algorithm's theory forbids, sensitivities other than 2 clip / m_i with its rounding, numbers
-    that do not fit the parties, a delta of 1/m or more for a party with m records, noise that is too little for
-    (epsilon, delta), and an (epsilon, delta) that secret noise cannot keep over so many releases. Every party calls
-    this before it touches a record.
+    that do not fit the parties, a delta of 1/m or more for a party with m records, too little noise for (epsilon,
+    delta), and an (epsilon, delta) that secret noise cannot guarantee over so many releases. Every party calls this
+    before it reads a record.
     """
     agreed, facts = consortium.plan, facts_of(consortium)
     if agreed is None:
@@ -95,8 +95,8 @@ def plan_of(consortium: Consortium) -> Plan:
     check_records(budget, facts.sizes)
     _check_numbers(consortium, agreed, facts)
     path = (consortium.walk or "random") if method.kind == "relay" else "all"
-    # With steps by name and no noise to plan for, nothing is simulated: they are checked and made arrays. Absurd ones
-    # overflow on their way to being refused.
+    # With steps by name and without noise to plan for, nothing is simulated: they are checked and made arrays. Absurd
+    # ones overflow before they are refused.
     with np.errstate(all="ignore"):
         chosen = choose_steps(method, agreed.steps, facts, consortium.graph, path, agreed.activations, None).steps
     _check_shapes(chosen, facts)
@@ -158,7 +158,8 @@ def _check_numbers(consortium: Consortium, agreed: Agreed, facts: Facts) -> None
 
 
 def _check_shapes(steps: Any, facts: Facts) -> None:
-    """One number, or one a party, as the algorithm declares its steps: a compiled step would broadcast the rest."""
+    """One number, or one per party, as the algorithm declares its steps: a compiled step would broadcast any other
+    shape."""
     for name, kind in get_type_hints(type(steps)).items():
         needed, shape = (facts.agents,) if kind.dim_str == "agents" else (), np.shape(getattr(steps, name))
         if shape != needed:
@@ -166,7 +167,8 @@ def _check_shapes(steps: Any, facts: Facts) -> None:
 
 
 def _check_promise(consortium: Consortium, plan: Plan) -> None:
-    """Charge every release; refuse a plan that spends more than was promised, and say whose records it would expose."""
+    """Charge every release; refuse a plan that spends more than was agreed, and name the party whose records it would
+    expose."""
     assert plan.ledger is not None and plan.budget is not None
     check_promise(plan)  # what secret noise can promise at all
     with np.errstate(over="ignore"):
@@ -178,12 +180,12 @@ def _check_promise(consortium: Consortium, plan: Plan) -> None:
             f"{consortium.epsilon:g} at delta {consortium.delta:g} allows {plan.budget.rho:.6g}. The plan is refused. "
             "Make it again."
         )
-    plan.charge(plan.ledger)  # once more, release by release
+    plan.charge(plan.ledger)  # again, release by release
     over = plan.ledger.overspender(consortium.epsilon * (1.0 + TOLERANCE), consortium.delta)
-    if over is not None:  # and once more, not in rho
+    if over is not None:  # and again, in epsilon instead of rho
         name, epsilon = consortium.parties[over[0]].name, over[1]
         raise PrivacyError(f"{name} would spend epsilon {epsilon:.6g} of {consortium.epsilon:g}: the plan is refused.")
-    plan.lattice_scales()  # refuses so much noise that its lattice is coarse beside what a record can move
+    plan.lattice_scales()  # refuses noise so large that its lattice is coarse compared with the sensitivity
 
 
 def epsilon_of(consortium: Consortium, party: int) -> float:
@@ -194,7 +196,7 @@ def epsilon_of(consortium: Consortium, party: int) -> float:
 
 
 def verified(consortium: Consortium, plan: Plan) -> Verification:
-    """The plan's ledger, checked from its raw columns with dp-accounting; refuses one that does not hold."""
+    """The plan's ledger, checked from its raw columns with dp-accounting; refuses one that fails the check."""
     assert plan.ledger is not None
     found = verify(plan.ledger.to_json(), consortium.delta)
     if not found.holds:
@@ -204,7 +206,7 @@ def verified(consortium: Consortium, plan: Plan) -> Verification:
 
 
 def longest_wait(plan: Plan) -> int:
-    """The most hops in a row in which the laid-out walk finds nobody who may act; 0 for rounds."""
+    """The largest number of successive hops on the planned walk at which no party may act; 0 for rounds."""
     if isinstance(plan.route, Rounds):
         return 0
     acting = np.flatnonzero(plan.route.acts)

@@ -1,11 +1,11 @@
 """What the parties of a consortium have agreed on, as one immutable value, and the hash that names it.
 
     Party        who takes part: name, address, number of records, certificate
-    Task         what is minimised, in terms known without any record: loss, classes, columns, weights, bounds
+    Task         what is minimised, as known without any record: loss, classes, columns, weights, bounds
     Agreed       the plan in numbers: activations, steps, noise, sensitivities
     Consortium   all of it; `identity` is the SHA-256 of everything that was agreed, in one canonical form
 
-Two parties whose identities are equal hold the same agreement, to the last digit, whatever their files look like.
+Two parties with the same identity have the same agreement, to the last digit, whatever their files look like.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from relaydp.problem import Facts, public_facts
 
 VERSION = 1
 LOSSES = ("logistic", "softmax", "least-squares", "huber")
-# Bounds and weights beyond these are slips of the pen, and their squares would leave too few digits.
+# Bounds and weights beyond these are typing errors, and their squares would keep too few digits.
 LEAST, MOST = 1e-12, 1e12
 MOST_COUNTED = 2**31  # records and features are counted in 32 bits
 
@@ -36,7 +36,7 @@ Count = Annotated[int, Field(ge=1, lt=MOST_COUNTED)]
 
 
 class TomlTable(BaseModel):
-    """A table of the file. Strict: "1" is not 1, and a key nobody knows is a mistake, not a comment."""
+    """A table of the file. Strict: "1" is not 1, and an unknown key is a mistake, not a comment."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -83,7 +83,7 @@ def as_ranges(value: object) -> tuple[Any, ...]:
 
 
 class Task(TomlTable):
-    """What is minimised, said without any record: the [problem] table. Numbers in it are public."""
+    """What is minimised, described without any record: the [problem] table. Its numbers are public."""
 
     loss: Annotated[str, AfterValidator(lambda name: choose("loss", name, LOSSES))]
     classes: Annotated[tuple[int | str | bool, ...] | None, BeforeValidator(as_classes)] = None
@@ -106,7 +106,7 @@ class Task(TomlTable):
 
     @property
     def bounds(self) -> tuple[Any, Any] | None:
-        """The ranges as a problem takes them: (lows, highs), numbers or one a column."""
+        """The ranges as a problem takes them: (lows, highs), numbers, or one per column."""
         if self.ranges is None or not isinstance(self.ranges[0], tuple):
             return self.ranges
         low, high = zip(*self.ranges, strict=True)
@@ -176,12 +176,12 @@ class Party:
 
 @dataclass(frozen=True, eq=False)
 class Agreed:
-    """The [plan] table: all numbers, so that no party has to simulate anything to know what it is in for."""
+    """The [plan] table: all numbers, so that a party can check its cost without any simulation."""
 
     activations: int  # of each party
-    steps: dict[str, float | list[float]]  # by the algorithm's own names; a list has one a party
+    steps: dict[str, float | list[float]]  # by the algorithm's own names; a list has one per party
     scales: np.ndarray  # (activations, parties): noise of each party's t-th release
-    sensitivity: np.ndarray  # (parties,): what replacing one record can move
+    sensitivity: np.ndarray  # (parties,): how far replacing one record can move a release
 
     def __post_init__(self) -> None:
         for name in ("scales", "sensitivity"):
@@ -200,12 +200,12 @@ class Consortium:
     graph: Graph  # its agents are the parties, in order
     problem: Task
     algorithm: str
-    walk: str | None  # None for rounds, in which nothing walks
+    walk: str | None  # None for rounds, which have no walk
     walk_seed: int
     start: int  # the party that makes the first baton
     epsilon: float
     delta: float
-    patience: int  # hops without an activation after which a relay gives up
+    patience: int  # hops without an activation after which a relay ends
     plan: Agreed | None = None
 
     def __post_init__(self) -> None:
@@ -261,7 +261,7 @@ def _given(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def facts_of(consortium: Consortium) -> Facts:
-    """What steps, noise and plan are decided by: the public facts, without a record."""
+    """The public facts that determine steps, noise and plan; no record is needed."""
     task = consortium.problem
     options: dict[str, Any] = {"threshold": task.threshold} if task.threshold is not None else {}
     if task.classes is not None:

@@ -2,17 +2,17 @@
 
     version, name     of the file's form; of the consortium
     [problem]         what is minimised, and the public bounds that make it private
-    [privacy]         epsilon and delta, promised to every record of every party
-    [run]             algorithm, walk, who starts, patience
-    [network]         who talks to whom
+    [privacy]         epsilon and delta, the guarantee for every record of every party
+    [run]             algorithm, walk, starting party, patience
+    [network]         which parties are connected
     [[parties]]       name, address, number of records, fingerprint and certificate of each
-    [plan]            the numbers that follow from all this, drawn up once by `draw_up` and then agreed on
+    [plan]            the numbers that follow from all this, made once by `draw_up` and then agreed on
 
-A mistake comes out as one InputError that names the file, the line, what arrived and what was needed. Nothing in the
-file is secret, and nothing in it may be learnt from a record.
+A mistake raises one InputError that names the file, the line, what was found and what is needed. Nothing in the file is
+secret, and nothing in it may be learnt from a record.
 
-Everything public of this agreement can be had from here: the value itself from `charter`, its plan from `agreement`,
-problems over its records from `records`.
+The agreement as a value is in `agreement`, its plan in `agreed_plan`, and problems over a party's own records in
+`records.own_records`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ __all__ = [
     "write_consortium",
 ]
 
-MOST_BYTES = 64 * 2**20  # a consortium file has kilobytes; this is no consortium file
-LEAST_DELTA = 1e-10  # the least that the second opinion on a plan, dp-accounting, resolves
+MOST_BYTES = 64 * 2**20  # a consortium file has kilobytes
+LEAST_DELTA = 1e-10  # the least that dp-accounting, which checks each plan again, resolves
 WALKS = ("random", "nonbacktracking", "cyclic", "tour")
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 ADDRESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
@@ -118,7 +118,7 @@ def as_edges(value: object) -> tuple[tuple[str, str], ...]:
 
 
 def as_steps(value: object) -> dict[str, float | list[float]]:
-    """The algorithm's steps by name: a number each, or one a party. Which names it has, the plan's check knows."""
+    """The algorithm's steps by name: a number each, or one per party. The plan's check knows which names are needed."""
 
     def positive(part: object) -> bool:
         return isinstance(part, int | float) and not isinstance(part, bool) and 0 < part < float("inf")
@@ -194,7 +194,7 @@ TABLES: dict[str, type[TomlTable]] = {
 
 
 def read_consortium(path: str | Path) -> Consortium:
-    """Read a consortium file and check all of it, save that its plan keeps its promise: `plan_of` does that."""
+    """Read a consortium file and check everything but the cost of its plan, which `plan_of` checks."""
     file = Path(path)
     try:
         if file.stat().st_size > MOST_BYTES:
@@ -215,7 +215,7 @@ def make_consortium(tables: dict[str, Any], source: str = "consortium") -> Conso
 
 
 def write_consortium(path: str | Path, consortium: Consortium) -> None:
-    """Write the file, with comments, in one go: a reader finds the old file or the new one, never half of one."""
+    """Write the file, with comments, atomically: a reader finds the old file or the new one, never a part of one."""
     target = Path(path).resolve()
     text = to_toml(consortium)
     if _parse(text, str(path)).identity != consortium.identity:
@@ -277,7 +277,7 @@ def _checked(tables: dict[str, Any], where: Where) -> Consortium:
 
 
 def _fault(error: ValidationError, where: Where) -> str:
-    """The first complaint, in words that name the place and the cure."""
+    """The first error, as a sentence with the place and the cure."""
     first = error.errors(include_url=False)[0]
     at = [str(part) for part in first["loc"]]
     table = "the file" if len(at) < 2 else f"party {int(at[1]) + 1}" if at[0] == "parties" else f"[{at[0]}]"
@@ -297,7 +297,7 @@ def _fault(error: ValidationError, where: Where) -> str:
 
 
 def _unknown(table: str, *at: str) -> str:
-    """A key that no table has, with the nearest one that there is."""
+    """An unknown key, with the nearest known one."""
     model, key = (TABLES[table], at[-1]) if at else (File, table)
     try:
         choose(f"key in [{table}]" if at else "key", key, model.model_fields)
@@ -307,7 +307,7 @@ def _unknown(table: str, *at: str) -> str:
 
 
 def _check_parties(file: File, where: Where) -> None:
-    """No two parties may share what tells them apart."""
+    """Names, addresses and certificates must differ between parties."""
     for key in ("name", "address", "fingerprint"):
         seen: dict[str, str] = {}
         for i, party in enumerate(file.parties):
@@ -321,14 +321,14 @@ def _check_parties(file: File, where: Where) -> None:
 
 
 def _certified(party: PartyTable, place: str) -> dict[str, Any]:
-    """A party whose certificate is its own, valid today, and the one that its fingerprint pins."""
+    """A party whose certificate is its own, is valid today and matches its fingerprint."""
     who = f"{place}: the certificate of {party.name!r}"
     try:
         certificate = pinned(party.certificate, who)
         name, pem = name_in(certificate, who), as_pem(certificate).decode("ascii")
     except RelayError:
         raise
-    except Exception as error:  # broad, for garbled certificates raise nearly anything
+    except Exception as error:  # broad, because damaged certificates raise many kinds of error
         raise InputError(
             f"{who} cannot be read ({short(str(error))}); it must be in PEM form. Ask for it again."
         ) from error
@@ -349,7 +349,7 @@ def _certified(party: PartyTable, place: str) -> dict[str, Any]:
 
 
 def _check_run(run: RunTable, task: Task, names: list[str], where: Where) -> str | None:
-    """The walk, once algorithm, walk and start are seen to fit together."""
+    """The walk, after checking that algorithm, walk and start fit together."""
     able = network_algorithms()
     if run.algorithm not in able:
         raise InputError(

@@ -1,21 +1,21 @@
-"""Who is who on the network: a key and a certificate for each party, pinned by the consortium file, and TLS 1.3 alone.
+"""Identities on the network: a key and a certificate for each party, pinned by the consortium file, over TLS 1.3 only.
 
 There is no certificate authority. Each party makes its own key and a certificate that it signs itself; the consortium
 file holds all certificates, and nothing else is trusted:
 
     a server    accepts the certificates of the parties, each of them and no other, and no caller without one
-    a client    accepts one certificate: that of the party it means to talk to
+    a client    accepts one certificate: that of the party it calls
     a handler   asks `party_of` whose certificate it was: names inside certificates decide nothing
 
-A pinned certificate must say that its key signs no certificates: CA:FALSE, and a key usage without keyCertSign. Were
-the second missing, gRPC would let in whoever shows a certificate signed by a trusted party's key, CA:FALSE or not, and
-only `party_of` would tell them apart. A certificate ends after some two years; a new one changes the consortium file,
-and with it the consortium's identity. The private key stays in its folder, readable by its owner alone.
+A pinned certificate must say that its key signs no certificates: CA:FALSE, and a key usage without keyCertSign. Without
+the second, gRPC would accept any certificate signed by a trusted party's key, CA:FALSE or not, and only `party_of`
+would detect it. A certificate expires after about two years; a new one changes the consortium file, and with it the
+consortium's identity. The private key stays in its folder, readable by its owner only.
 
 TLS 1.2 cannot be switched off in gRPC's Python interface, but its list of cipher suites can be set, and TLS 1.3 has a
-list of its own. `require_tls13` leaves one 1.2 suite that needs a pre-shared key. Nobody has one, so that a handshake
-below 1.3 finds no common suite. gRPC reads the setting when it is first imported; credentials made here make sure that
-it was in time, and `party_of` looks at the version of each connection once more.
+list of its own. `require_tls13` leaves one 1.2 suite that needs a pre-shared key. Nobody has such a key, so a handshake
+below 1.3 finds no common suite. gRPC reads the setting when it is first imported; the functions that make credentials
+check that it was set in time, and `party_of` checks the version of each connection again.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     import grpc
 
 KEY, CERTIFICATE = "key.pem", "certificate.pem"
-DAYS = 825  # how long a certificate lasts: a little over two years, as long as browsers ever allowed
-HEAD_START = datetime.timedelta(hours=1)  # a certificate holds from an hour ago: parties' clocks need not agree
+DAYS = 825  # how long a certificate lasts: a little over two years, the longest that browsers allowed
+HEAD_START = datetime.timedelta(hours=1)  # a certificate is valid from an hour ago, since clocks may differ
 LONGEST_NAME = 64  # X.509's limit for a common name
 NAME = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*")
 SUITES, NEVER = "GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-AES128-CBC-SHA"
-# The same key proves who we are in TLS handshakes. What is signed here begins with this, and no handshake's text does.
+# The same key proves our identity in TLS handshakes. Data signed here begin with this prefix, handshakes never do.
 PREFIX = b"relaydp signed data, version 1\x00"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A party's own key and certificate. The certificate is public; the key is in no `repr`."""
+    """A party's own key and certificate. The certificate is public; the key does not appear in `repr`."""
 
     name: str
     key_pem: bytes = field(repr=False)
@@ -91,13 +91,13 @@ def keygen(folder: str | Path, name: str, *, days: int = DAYS) -> Identity:
     try:
         _write_new(folder / CERTIFICATE, pem, 0o644)
     except BaseException:
-        (folder / KEY).unlink()  # made a moment ago, and of no use without its certificate
+        (folder / KEY).unlink()  # made just now, and useless without its certificate
         raise
     return Identity(name, key_pem, pem, fingerprint(pem))
 
 
 def read_identity(folder: str | Path) -> Identity:
-    """The party's own key and certificate from `folder`, if they are safe and fit to use today."""
+    """The party's own key and certificate from `folder`, after checking that they are protected and valid today."""
     folder = Path(folder)
     key_pem, pem = _read(folder / KEY, secret=True), _read(folder / CERTIFICATE, secret=False)
     certificate = pinned(pem, str(folder / CERTIFICATE))
@@ -118,9 +118,9 @@ def read_identity(folder: str | Path) -> Identity:
     return Identity(name_in(certificate, str(folder / CERTIFICATE)), key_pem, as_pem(certificate), fingerprint(pem))
 
 
-@lru_cache(maxsize=256)  # every call of a neighbour shows its certificate anew
+@lru_cache(maxsize=256)  # every call of a neighbour shows its certificate
 def fingerprint(pem: str | bytes) -> str:
-    """What a certificate is known by: "sha256:" and 64 hex digits, the SHA-256 of its DER form.
+    """The identifier of a certificate: "sha256:" and 64 hex digits, the SHA-256 of its DER form.
 
     `openssl x509 -noout -fingerprint -sha256 -in certificate.pem` prints the same digits, with colons between.
     """
@@ -131,7 +131,7 @@ def fingerprint(pem: str | bytes) -> str:
 
 
 def require_tls13() -> None:
-    """Let gRPC speak TLS 1.3 and nothing below, in this process. To be called before grpc is first imported."""
+    """Restrict gRPC to TLS 1.3 in this process. Call it before grpc is first imported."""
     if os.environ.get(SUITES) == NEVER:
         return
     if "grpc" in sys.modules:
@@ -144,7 +144,7 @@ def require_tls13() -> None:
 
 
 def server_credentials(identity: Identity, trusted_pems: Iterable[str | bytes]) -> grpc.ServerCredentials:
-    """For a server that shows its own certificate and turns away every caller without one of the trusted."""
+    """For a server that shows its own certificate and refuses every caller without a trusted one."""
     trusted = [as_pem(pinned(pem, "a trusted certificate")) for pem in trusted_pems]
     if not trusted:
         raise InputError("there is no trusted certificate. Pass the certificates of the consortium's parties.")
@@ -191,16 +191,16 @@ def sign(identity: Identity, data: bytes) -> bytes:
     """A signature of `data` that `check_signature` recognises: ECDSA with SHA-256, over `PREFIX` and the data.
 
     Two signatures of the same data differ, and a valid one can be turned into another: it says that the holder of the
-    key signed this data, and its bytes are no name for anything.
+    key signed this data, and its bytes do not identify anything.
     """
     key = _private_key(identity.key_pem, "the key of this identity")
     return key.sign(PREFIX + data, ec.ECDSA(hashes.SHA256()))
 
 
 def check_signature(certificate_pem: str | bytes, data: bytes, signature: bytes) -> bool:
-    """Whether the holder of the certificate's key signed `data`. Bytes that are no signature at all give False."""
+    """Whether the holder of the certificate's key signed `data`. Bytes that are not a signature give False."""
     key = pinned(certificate_pem, "the signer's certificate").public_key()
-    assert isinstance(key, ec.EllipticCurvePublicKey)  # `pinned` has looked
+    assert isinstance(key, ec.EllipticCurvePublicKey)  # checked by `pinned`
     try:
         key.verify(signature, PREFIX + data, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
@@ -239,7 +239,7 @@ def _signing_only() -> x509.KeyUsage:
 
 
 def _certificate(pem: str | bytes, what: str = "a certificate") -> x509.Certificate:
-    """The one certificate in `pem`. A second one would be trusted without being looked at."""
+    """The one certificate in `pem`. A second one would be trusted without being checked."""
     try:
         found = x509.load_pem_x509_certificates(pem.encode() if isinstance(pem, str) else pem)
     except (ValueError, x509.InvalidVersion):
@@ -274,7 +274,7 @@ def _flaw(certificate: x509.Certificate) -> str:
     except InvalidSignature:
         return "is not signed by its own key"
     except x509.ExtensionNotFound:
-        pass  # what is not said is allowed
+        pass  # a missing extension allows everything
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
         return f"is not a self-signed certificate that can be used ({error})"
     return "does not say that its key signs no certificates (CA:FALSE and the key usage digitalSignature alone)"
@@ -322,7 +322,7 @@ def _private_key(pem: bytes, what: str) -> ec.EllipticCurvePrivateKey:
 
 
 def _own_folder(folder: Path) -> None:
-    """Make `folder` for its owner alone, or check that nobody else could put another key there."""
+    """Make `folder` for its owner only, or check that no other user could put another key there."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
@@ -339,7 +339,7 @@ def _own_folder(folder: Path) -> None:
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that was not there before, never through a link, never readable in between by more than `mode`."""
+    """Write a new file, never through a link, and never readable in between by more users than `mode` allows."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""What a party allows: a plan, with all earlier ones over the same records, may be worth its own limit at most.
+"""What a party allows: a plan, with all earlier ones over the same records, may cost at most the party's own limit.
 
-The limit is an epsilon at a delta of the party's own. At a delta that the file's author chose it would say nothing: at
-delta 0.9 a plan that is worth epsilon 22 at 1e-5 passes for epsilon 1.
+The limit is an epsilon at a delta of the party's own. At a delta chosen by the file's author it would mean nothing: a
+plan that costs epsilon 22 at delta 1e-5 costs epsilon 1 at delta 0.9.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relaydp.privacy.budget import DELTA_FLOOR
 def check_limit(
     home: Path, identity: bytes, planned_rho: float, max_delta: float, max_epsilon: float, records: int = 1
 ) -> None:
-    """Refuse a plan that, with all earlier ones over these records, is worth more than this party allows.
+    """Refuse a plan that, with all earlier ones over these records, costs more than this party allows.
 
     Everything is evaluated at the party's own `max_delta`, whatever the file says, which is below 1/records.
     """
@@ -47,7 +47,7 @@ def check_limit(
 
 
 def promised(home: Path) -> dict[str, float]:
-    """The rho that each consortium in this home was promised, begun or done."""
+    """The rho that each consortium in this home may spend, whether it has started or ended."""
     found = {}
     for path in sorted(home.glob("*/journal.db")):
         try:

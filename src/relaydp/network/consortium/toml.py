@@ -1,7 +1,7 @@
-"""The consortium file as text: each table with a comment that says what it is for.
+"""The consortium file as text: each table with a comment on its purpose.
 
-A small writer of our own, for this file only: floats by repr, so that they read back to the last bit; texts as JSON
-writes them, which TOML reads; one row of numbers a line.
+A small writer for this file only: floats by repr, so that they read back to the last bit; texts as JSON writes them,
+which TOML reads; one row of numbers per line.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _key(key: str) -> str:
 
 
 def _text(text: str) -> str:
-    # JSON leaves DEL as it is, and TOML forbids it bare
+    # JSON does not escape DEL, and TOML does not allow it unescaped
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,1 +1,1 @@
-"""What parties send each other: messages, the journal behind them, and where the baton goes next."""
+"""What parties send each other: messages, the journal, and the choice of the baton's next holder."""

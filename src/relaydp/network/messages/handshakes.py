@@ -1,8 +1,8 @@
 """Reasons for refused TLS connections, in the agent's log.
 
-gRPC turns strangers away before any of our code runs, and tells why on stderr only, in its own format. This reads
-those lines back and logs them as events. So is everything else on stderr: gRPC quotes what peers send, line breaks and
-all, and a line that went through as it is could be made to look like one of ours.
+gRPC refuses strangers before any of our code runs, and writes the reason to stderr only, in its own format. This module
+reads those lines and logs them as events. It does so with everything on stderr: gRPC quotes what peers send, with line
+breaks, and a peer could make an unchanged line look like one of our log.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ NOISE = ("Log level INFO is not suitable",)  # gRPC on its own log level
 
 
 def ask_for_reasons() -> None:
-    """Before gRPC is imported: have it write why handshakes fail."""
+    """Make gRPC write why handshakes fail. Call it before gRPC is imported."""
     os.environ.setdefault("GRPC_VERBOSITY", "INFO")
 
 
 def own_stderr() -> TextIO:
-    """A stream to where stderr goes now, for the log itself."""
+    """A stream to the present stderr, for the log itself."""
     return os.fdopen(os.dup(2), "w", encoding="utf-8")
 
 
 def listen(log: Log, metrics: Metrics, through: TextIO) -> Callable[[], None]:
-    """From now on read what is written to file descriptor 2, in a thread of its own.
+    """Start a thread that reads what is written to file descriptor 2.
 
-    Returns what ends it: stderr goes to `through` again, and all that was written before is in the log.
+    Returns a function that ends it: stderr goes to `through` again, and all that was written before is in the log.
     """
     readable, writable = os.pipe()
     os.dup2(writable, 2)

@@ -1,17 +1,17 @@
-"""The journal: what an agent has taken in, released, spent and passed on, on disk before anybody hears of it.
+"""The journal: what an agent has received, released, spent and sent, on disk before any other party learns of it.
 
-One SQLite file an agent and consortium (WAL, synchronous=FULL: a commit survives power loss), written by one process:
+One SQLite file per agent and consortium (WAL, synchronous=FULL: a commit survives power loss), written by one process:
 
     accept    a message goes into `inbox` and is committed; only then is it acknowledged
-    commit    ONE transaction holds all of an activation: the budget check, the ledger row, the message to send and whom
-              to, the agent's own state, and that the message it came from is done
-    deliver   the same bytes to the same neighbour until it acknowledges
-    recover   what is not acknowledged is sent again, what is not done is processed: nothing else is needed
+    commit    ONE transaction holds all of an activation: the budget check, the ledger row, the message to send and its
+              receiver, the agent's own state, and that the message it answers is done
+    deliver   resends the same bytes to the same neighbour until it acknowledges them
+    recover   after a restart, sends what is not acknowledged and processes what is not done; nothing else is needed
 
-It keeps what was released, never the noise nor a seed: noise and release together are the gradient.
+It keeps what was released, never the noise or a seed: noise and release together would reveal the gradient.
 
-A journal restored from an old copy would spend again what is spent. Two things notice: a mark outside the folder that
-counts commits, and the neighbours, who remember the last message they had from us (`Agent` asks them).
+A journal restored from an old copy would spend the same budget twice. Two checks detect it: a file outside the folder
+that counts commits, and the neighbours, who know the last message they received from us (`Agent` asks them).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CREATE INDEX kept ON outbox (seq) WHERE acknowledged = 1 AND message NOTNULL;
 """
 ACTIVATION, REROUTE = "activation", "reroute"
 
-# Where a crash can fall between two durable writes; `checkpoint` is called with these names.
+# The points between two durable writes at which a crash can happen; `checkpoint` is called with these names.
 POINTS = (
     "accept: before the commit",
     "accept: committed, not acknowledged",
@@ -71,12 +71,12 @@ ACCEPT_BEFORE, ACCEPT_AFTER, ASKED, DRAWN, COMMIT_INSIDE, COMMIT_AFTER, SENT, NO
 
 
 class JournalError(RelayError):
-    """The journal cannot be written or trusted; the agent stops, and nothing that was committed is lost."""
+    """The journal cannot be written, or is corrupt; the agent stops, and nothing that was committed is lost."""
 
 
 @dataclass(frozen=True)
 class Charge:
-    """One release, as the ledger prices it."""
+    """One release and its cost."""
 
     seq: int
     sensitivity: float
@@ -102,7 +102,7 @@ class JournalRow:
 
 
 def _ignore(point: str) -> None:
-    """Nobody is testing crashes."""
+    """The default `checkpoint`, used outside crash tests."""
 
 
 class Journal:
@@ -132,7 +132,7 @@ class Journal:
                 self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
-                self._recall()  # an emptied file is no new journal: it fails here
+                self._recall()  # fails for an emptied file, which is not a new journal
             self._check_owner(identity, party)
             self._check_mark()
         except BaseException:
@@ -140,13 +140,13 @@ class Journal:
             raise
 
     def _create(self, path: Path, identity: bytes, party: str) -> None:
-        """All of it or nothing: a journal without its tables would tell nobody what it has promised."""
+        """Create the whole file or nothing: a journal without its tables would lose the record of what was spent."""
         facts = {"version": VERSION, "identity": identity, "party": party, "limit_rho": self.limit_rho}
         facts |= {"commits": 0, "epoch": 0, "chain": bytes(32)}
         new = path.with_suffix(".new")
-        new.unlink(missing_ok=True)  # of a start that was cut short
+        new.unlink(missing_ok=True)  # left by an interrupted start
         with closing(sqlite3.connect(new, isolation_level=None)) as db:
-            db.execute("PRAGMA journal_mode=MEMORY")  # nothing beside the file itself
+            db.execute("PRAGMA journal_mode=MEMORY")  # no second file
             db.execute("BEGIN IMMEDIATE")
             for statement in SCHEMA.split(";")[:-1]:
                 db.execute(statement)
@@ -157,7 +157,7 @@ class Journal:
     def _recall(self) -> None:
         """Read the facts that are kept in memory: only this process writes them."""
         self._facts: dict[str, Any] = dict(self._db.execute("SELECT key, value FROM meta"))
-        self._spent: float | None = None  # not known: to be added up
+        self._spent: float | None = None  # unknown until it is added up
 
     def _check_owner(self, identity: bytes, party: str) -> None:
         if (self.get("version"), self.get("identity"), self.get("party")) != (VERSION, identity, party):
@@ -170,7 +170,7 @@ class Journal:
             raise JournalError(f"{self.folder} was started with another budget. Use the plan it was started with.")
 
     def _check_mark(self) -> None:
-        """The mark is written after the commit it counts, so it can be behind by a crash, never ahead."""
+        """The mark is written after the commit it counts, so a crash can leave it behind, never ahead."""
         try:
             counted = struct.unpack("<Q", self._mark.read_bytes())[0]
         except FileNotFoundError:
@@ -202,11 +202,11 @@ class Journal:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether nothing has ever been taken in or released."""
+        """Whether nothing was ever received or released."""
         return self.get("commits") == 0
 
     def waiting(self, kind: int) -> tuple[str, Message] | None:
-        """A message of this kind that is taken in and not done, with its sender."""
+        """A message of this kind that was received and not yet processed, with its sender."""
         row = self._db.execute(
             "SELECT sender, message FROM inbox WHERE done=0 AND kind=? ORDER BY epoch, seq LIMIT 1", (kind,)
         ).fetchone()
@@ -250,8 +250,8 @@ class Journal:
 
     @property
     def highest(self) -> int:
-        """The largest baton seq that was taken in or passed on; -1 for none."""
-        newest = "SELECT MAX(seq) FROM {} WHERE epoch=? AND kind=?"  # one look at the end of an index
+        """The largest baton seq that was received or sent; -1 if there is none."""
+        newest = "SELECT MAX(seq) FROM {} WHERE epoch=? AND kind=?"  # reads only the end of an index
         found = [
             self._db.execute(newest.format(box), (epoch, BATON)).fetchone()[0]
             for box in ("inbox", "outbox")
@@ -260,8 +260,9 @@ class Journal:
         return max(-1 if seq is None else int(seq) for seq in found)
 
     def has(self, sender: str, message: Message) -> bool:
-        """Whether this very message is here. Refuses another one in its place."""
-        # one baton: its seq has one content, whoever brings it; a part of the ending is the same from all
+        """Whether this message was received before. Refuses another one in its place."""
+        # there is one baton: its seq has one content, whoever sends it; a part of the ending is the same from all
+        # parties
         anyone = message.kind in (BATON, ENDING)
         rows = self._db.execute(
             "SELECT hash FROM inbox WHERE epoch=? AND kind=? AND seq=? AND (sender=? OR ?)",
@@ -272,7 +273,7 @@ class Journal:
         return bool(rows)
 
     def holders(self, part: Message) -> set[str]:
-        """Who has brought this part of the ending, ourselves included: nobody of them need be told of it."""
+        """The parties that sent this part of the ending, and ourselves: none of them needs to receive it."""
         rows = self._db.execute(
             "SELECT sender FROM inbox WHERE epoch=? AND kind=? AND seq=?", (part.epoch, part.kind, part.seq)
         )
@@ -299,7 +300,7 @@ class Journal:
         return self.spent + charge.rho <= self._allowed
 
     def transcript(self) -> list[dict[str, Any]]:
-        """Every message that was taken in or passed on: its place and hash, both public."""
+        """Every message that was received or sent: its place and hash, both public."""
         names = ("epoch", "kind", "seq", "peer", "hash")
         found = []
         for box, who in (("inbox", "sender"), ("outbox", "receiver")):
@@ -310,14 +311,14 @@ class Journal:
     # -- writing
 
     def accept(self, sender: str, message: Message) -> bool:
-        """Take a checked message in; False if it was here already. Refuses another one in its place."""
+        """Store a checked message; False if it was received before. Refuses another one in its place."""
         again = self.has(sender, message)
         if again and (message.kind != ENDING or sender in self.holders(message)):
             return False
         self.checkpoint(ACCEPT_BEFORE)
         with self._transaction() as db:
             _insert(db, sender, message, done=again)
-            if message.kind == ENDING:  # whoever brings it need not be told by us
+            if message.kind == ENDING:  # its sender does not need it from us
                 db.execute(
                     "UPDATE outbox SET acknowledged=1 WHERE kind=? AND seq=? AND receiver=? AND hash=?",
                     (ENDING, message.seq, sender, message.hash()),
@@ -335,11 +336,12 @@ class Journal:
         cancel: tuple[str, Message] | None = None,
         facts: dict[str, Any] | None = None,
     ) -> None:
-        """All of a step in one transaction. Raises PrivacyError, and changes nothing, where a charge does not fit.
+        """Write a whole step in one transaction. Raises PrivacyError and changes nothing if a charge exceeds the
+        budget.
 
-        `done` is the (kind, seq) of what this step used up. `take` puts messages of the agent's own making into its
-        inbox: the first baton, its part of the ending.
-        `cancel` is a message that will not be delivered any more, by an agreed rerouting.
+        `done` is the (kind, seq) of the message that this step processed. `take` puts messages made by the agent itself
+        into its inbox: the first baton, its part of the ending. `cancel` is a message that an agreed rerouting has
+        withdrawn.
         """
         with self._transaction() as db:
             for charge in charges:
@@ -362,10 +364,11 @@ class Journal:
         self.checkpoint(COMMIT_AFTER)
 
     def acknowledge(self, receiver: str, message: Message) -> None:
-        """The receiver has it on its disk. If a crash forgets that, it is sent again and recognised."""
+        """Note that the receiver has it on disk. If a crash loses this note, the message is sent again and
+        recognised."""
         self.checkpoint(SENT)
         with self._transaction(durable=False) as db:
-            # the bytes stay while they are the newest, for a rerouting; older ones leave their hash
+            # the bytes of the newest message are kept, for a rerouting; of older ones only the hash
             db.execute(
                 "UPDATE outbox SET message=NULL WHERE acknowledged=1 AND message NOTNULL AND (epoch, seq) < (?, ?)",
                 (message.epoch, message.seq),
@@ -396,7 +399,7 @@ class Journal:
 
     @contextmanager
     def _transaction(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """One transaction, on the disk before the next line runs; `durable=False` spares the wait."""
+        """One transaction, on disk before the next line runs; with `durable=False` there is no wait."""
         with _clear_errors(self.folder):
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.execute("BEGIN IMMEDIATE")
@@ -410,17 +413,17 @@ class Journal:
                     self._db.execute("ROLLBACK")
                 self._recall()
                 raise
-            if durable:  # the mark may never be ahead of what power loss leaves
+            if durable:  # the mark must never be ahead of what survives power loss
                 _write_mark(self._mark, self.get("commits"))
 
 
 def chained(chain: bytes, values: tuple[Any, ...]) -> bytes:
-    """The hash over all releases up to this one: a changed or missing row shows in every later one."""
+    """The hash over all releases up to this one: a changed or missing row changes every later hash."""
     return hashlib.sha256(chain + repr(tuple(values)).encode()).digest()
 
 
 def _finish(db: sqlite3.Connection, kind: int, seq: int) -> None:
-    """Mark as done, and leave only the hash: the content was used. An ending is kept; it is the result."""
+    """Mark as done and keep only the hash, since the content was used. An ending is kept whole; it is the result."""
     left = "message" if kind == ENDING else "NULL"
     db.execute(f"UPDATE inbox SET done=1, message={left} WHERE done=0 AND kind=? AND seq=?", (kind, seq))
 
@@ -458,7 +461,8 @@ def _clear_errors(folder: Path) -> Iterator[None]:
 
 
 def _write_mark(path: Path, commits: int) -> None:
-    """Eight bytes in place. Not synced: a mark that power loss sets back notices less, and refuses nothing wrongly."""
+    """Write eight bytes in place, without a sync: a mark that power loss sets back detects less, and never refuses a
+    sound journal."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.pwrite(file, struct.pack("<Q", commits), 0)

@@ -1,7 +1,7 @@
-"""Where the baton goes next, decided hop by hop by whoever holds it, from public facts alone.
+"""The baton's next holder, chosen hop by hop by the present one, from public facts alone.
 
-While every neighbour answers, the baton follows the very route that the simulator lays out for the same walk and seed.
-Where one does not answer, it goes to another neighbour instead: who is up does not depend on anybody's records.
+While every neighbour answers, the baton follows the route that the simulator computes for the same walk and seed. If
+one does not answer, the baton goes to another neighbour: which agents are up does not depend on any record.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NextHop:
     def choices(
         self, hop: int, at: int, came_from: int, made: tuple[int, ...], lost: frozenset[int] = frozenset()
     ) -> list[int]:
-        """Whom to ask, in order: the walk's own choice, then the others, those who acted least first."""
+        """The neighbours to ask, in order: the walk's own choice, then the others, those that acted least first."""
         way = Way(at, self.graph.agents, tuple(self.graph.neighbours(at).tolist()), self.lap)
         first, on_track = (self._drawn(hop, at, came_from), True) if self._go else way.on_lap(hop, came_from)
         return way.choices(first, on_track, came_from, made, lost)
@@ -51,7 +51,7 @@ class NextHop:
 
 
 def route_of(hops: list[tuple[int, int, bool]], agents: int) -> tuple[np.ndarray, ...]:
-    """(holder, receiver, acts, activation) of a route that was really taken: (holder, receiver, acted) hop by hop."""
+    """(holder, receiver, acts, activation) of the route that was taken: (holder, receiver, acted) hop by hop."""
     holder, receiver, acts = (np.array(column) for column in zip(*hops, strict=True))
     made, activation = [0] * agents, []
     for i, acted in zip(holder.tolist(), acts.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""The way out: one channel to each neighbour, and messages sent until they are acknowledged."""
+"""Sending: one channel to each neighbour, and messages resent until acknowledged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relaydp.network.operations.metrics import Log, Metrics
 SERVICE = "relaydp.v1.Relay"
 GREET_SECONDS, PASS_SECONDS = 5.0, 20.0
 FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0  # between two tries at one neighbour
-# What another try may cure by itself; anything else is a refusal that somebody has to look at.
+# Errors that another try may solve; any other is a refusal that an operator has to look at.
 PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
@@ -26,7 +26,7 @@ TURNS = 2  # of the loop, from a task that calls to gRPC's own, in which the cal
 
 
 async def under_way() -> None:
-    """Let a call that was just begun leave before this task does something slow. Only time depends on it."""
+    """Let a call that was just started leave before this task does something slow. It affects time only."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
 
@@ -36,14 +36,14 @@ class Unreachable(Exception):
 
 
 class Peer:
-    """A neighbour, as one may talk to it."""
+    """A neighbour that can be called."""
 
     def __init__(self, name: str, address: str, credentials: grpc.ChannelCredentials, most_bytes: int) -> None:
         self.name, self.address = name, address
         self.up = False
         self.seen: float | None = None
         options = [
-            ("grpc.ssl_target_name_override", name),  # certificates carry names, not addresses
+            ("grpc.ssl_target_name_override", name),  # certificates have names, not addresses
             ("grpc.max_receive_message_length", most_bytes),
             ("grpc.max_send_message_length", most_bytes),
             ("grpc.initial_reconnect_backoff_ms", 100),
@@ -64,7 +64,7 @@ class Peer:
             text = error.details() or error.code().name
             raise Unreachable(text if self.up else f"no answer from {self.address} ({error.code().name})") from None
         self.up, self.seen = True, time.monotonic()
-        if not isinstance(answer, bytes):  # an end without a message is no error to gRPC
+        if not isinstance(answer, bytes):  # gRPC does not treat an end without a message as an error
             raise Unreachable("its answer is empty")
         return answer
 
@@ -88,7 +88,7 @@ class Peer:
 
 
 async def deliver(peer: Peer, journal: Journal, wake: asyncio.Event, log: Log, metrics: Metrics) -> None:
-    """For ever: send this neighbour what is committed for it, the same bytes until it acknowledges."""
+    """Send this neighbour what is committed for it, for ever; the same bytes until it acknowledges them."""
     wait = 0.0
     while True:
         wake.clear()

@@ -1,4 +1,4 @@
-"""A relay at one party: take the baton in, act, ask a neighbour, commit, pass it on."""
+"""A relay at one party: receive the baton, act, ask a neighbour, commit, send it on."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from relaydp.network.messages.wire import BATON, ENDING, Message, Refusal
 if TYPE_CHECKING:
     from relaydp.network.operations.agent import Agent
 
-FRESH_SECONDS = 5.0  # what a neighbour answered before that, as while this agent was starting, may no longer hold
+FRESH_SECONDS = 5.0  # an older answer, such as one given while this agent was starting, may be out of date
 ALL_DOWN_WAIT = 0.2  # seconds before a holder asks its neighbours again when none of them answered
 
 
 class Relaying:
-    """What an agent does with batons. All that has to last is in the journal; this object may be lost at any time."""
+    """What an agent does with batons. All lasting state is in the journal; this object may be lost at any time."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent, self.pace, self.way = agent, agent.public_plan.pace, agent.public_plan.way
@@ -29,13 +29,13 @@ class Relaying:
 
     @property
     def made(self) -> int:
-        """How often this party counts as having acted; a rerouted release may have cost it later activations."""
+        """How many activations count as made; a rerouted release may have cost some of the later ones."""
         return int(self.agent.journal.get("made", 0))
 
-    # -- what comes in
+    # -- incoming messages
 
     def admit(self, message: Message) -> None:
-        """Refuse a checked baton or ending that cannot follow on what this journal knows."""
+        """Refuse a checked baton or ending that contradicts this journal."""
         agent = self.agent
         if message.made[agent.party] != self.made:
             raise Refusal(
@@ -63,24 +63,25 @@ class Relaying:
             raise Refusal("second-baton", "this agent holds a baton already, and there is only one.")
 
     def _check_pace(self, baton: Message) -> None:
-        """A baton ends after `patience` hops that nobody acts on: so many can lie before each activation, no more."""
+        """A relay ends after `patience` hops without an activation, so there are at most so many before each
+        activation."""
         most = self.pace.patience
         if baton.idle > most or baton.seq > sum(baton.made) * (most + 1) + baton.idle:
             raise Refusal("counts", f"the baton claims more than {most} hops in a row on which nobody acted.")
 
     async def look_ahead(self, sender: str, message: Message) -> None:
-        """Ask for a baton's next holder already: the answer travels while the disk writes the baton itself."""
+        """Ask for a baton's next holder early: the answer comes while the disk writes the baton itself."""
         if message.kind != BATON:
             return
         self._ask_next(sender, message)
         try:
             await under_way()
-        except BaseException:  # the caller has gone, and its baton with it
+        except BaseException:  # the caller has gone, and with it its baton
             self._stop_asking()
             raise
 
     def _ask_next(self, sender: str, baton: Message) -> asyncio.Task[int]:
-        """For a baton's next holder; a question about the same baton that was asked just now is not asked again."""
+        """Ask for a baton's next holder; a recent question about the same baton is not repeated."""
         now = time.monotonic()
         if self._asking is None or self._asking[0] != baton.hash() or now - self._asking[1] > FRESH_SECONDS:
             self._stop_asking()
@@ -89,13 +90,13 @@ class Relaying:
 
     def _stop_asking(self) -> None:
         if self._asking is not None:
-            self._asking[2].cancel()  # a task that is done does not mind
+            self._asking[2].cancel()  # this has no effect on a task that is done
             self._asking = None
 
-    # -- what is done with it
+    # -- processing
 
     async def start(self) -> None:
-        """The first holder makes the baton, once in a consortium's life."""
+        """The first holder makes the baton, once per consortium."""
         agent = self.agent
         if agent.party != agent.public_plan.start or agent.journal.get("started"):
             return
@@ -104,7 +105,7 @@ class Relaying:
         agent.log.info("baton-made", seq=0)
 
     async def run(self) -> None:
-        """Hold whatever baton comes, until the ending is known."""
+        """Process every baton that comes, until the ending is known."""
         agent = self.agent
         try:
             while not agent.has_ending():
@@ -124,7 +125,7 @@ class Relaying:
         charge, acts = None, self.pace.acts(hop, made[agent.party])
         if acts:
             charge = agent.charge_for(seq=hop, activation=made[agent.party])
-            if not journal.affords(charge):  # a rerouted release has cost what was planned for this one
+            if not journal.affords(charge):  # a rerouted release has used the budget planned for this one
                 charge, acts, made[agent.party] = None, False, self.pace.activations
         made[agent.party] += acts
         idle = 0 if acts else baton.idle + 1
@@ -155,8 +156,8 @@ class Relaying:
 
     @asynccontextmanager
     async def _working(self, acts: bool, *arguments: Any) -> AsyncIterator[asyncio.Task[Any] | None]:
-        """The activation, computed while the next holder is asked. What comes of it stays in memory until both are
-        done: it leaves, and is charged, in one commit, and a crash before that leaves nothing of it."""
+        """The activation, computed while the next holder is asked. Its result stays in memory until both are done: one
+        commit charges it and stores it for sending, and a crash before that loses it without a trace."""
         if not acts:
             yield None
             return
@@ -164,10 +165,11 @@ class Relaying:
         try:
             yield work
         finally:
-            work.cancel()  # where asking failed; a task that is done does not mind
+            work.cancel()  # where asking failed; this has no effect on a task that is done
 
     async def _find_receiver(self, sender: str, baton: Message) -> int:
-        """Ask the walk's choice, then the others; nothing is committed to a neighbour that has not just answered."""
+        """Ask the walk's choice, then the others; no message is committed to a neighbour that has not answered
+        recently."""
         agent, hop = self.agent, baton.seq
         came_from = agent.names.index(sender) if hop else -1
         if pause := self.pace.pause(baton.idle):

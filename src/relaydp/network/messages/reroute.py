@@ -1,15 +1,15 @@
-"""When a neighbour never comes back with the baton: an order that every other party signs.
+"""What to do if a neighbour is lost with the baton: an order that every other party signs.
 
-The baton went to a party that is gone. Sending it elsewhere could make two of it, should the first come back, and it
-shows a release to a second party. So it is an operator's decision, not the agent's, and all have to agree:
+The baton went to a party that is gone. Sending it elsewhere could make two batons if the first comes back, and it shows
+a release to a second party. So it is an operator's decision, not the agent's, and all parties have to agree:
 
-    order     consortium, epoch (the present one + 1), the lost party, the stuck message (seq and hash), who sends it
+    order     consortium, epoch (the current one + 1), the lost party, the stuck message (seq and hash), who sends it
     signed    by every party but the lost one, each with the key of its certificate
-    applied   at every party, its agent stopped: messages of the old epoch are refused from then on (so a second baton
-              dies wherever it turns up), the lost party is walked around, its sender sends the same bytes to another
-              neighbour, and pays for them once more
+    applied   at every party, its agent stopped: from then on messages of the old epoch are refused (and with them a
+              second baton, wherever it is), the walk avoids the lost party, and the sender sends the same bytes to
+              another neighbour and is charged for them again
 
-The sender's budget is fixed, so what the second showing costs is taken from its last activations.
+The sender's budget is fixed, so the cost of the second release is taken from its last activations.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Order:
 
 
 def new_order(consortium: Any, journal: Journal) -> Order:
-    """Drawn up by the party whose baton is stuck, from its journal."""
+    """Made from its journal by the party whose baton is stuck."""
     stuck = [(who, message) for who, message in journal.undelivered() if message.kind == BATON]
     if not stuck:
         raise InputError("no baton of this party waits for an acknowledgement, so there is nothing to reroute.")
@@ -58,7 +58,7 @@ def new_order(consortium: Any, journal: Journal) -> Order:
 
 
 def sign_order(order: Order, identity: tls.Identity, consortium: Any, journal: Journal) -> Order:
-    """Add this party's signature, unless its own journal shows that the baton is not lost."""
+    """Add this party's signature; refuse if its own journal shows that the baton is not lost."""
     names = [party.name for party in consortium.parties]
     if order.consortium != consortium.identity.hex() or order.lost not in names or order.sender not in names:
         raise InputError("this order is for another consortium, or names a party that this one does not have.")
@@ -111,7 +111,7 @@ def apply_order(order: Order, consortium: Any, journal: Journal) -> str | None:
 
 
 def _second_showing(journal: Journal, seq: int) -> tuple[Charge, ...]:
-    """What the newest release costs once more; nothing if the stuck baton was only relayed."""
+    """The cost of releasing the newest vector again; empty if the stuck baton was only relayed."""
     rows = journal.ledger()
     if not rows or rows[-1].seq != seq - 1:
         return ()

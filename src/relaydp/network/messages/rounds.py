@@ -1,7 +1,8 @@
-"""Synchronous rounds at one party: speak to all neighbours, hear them all, go on.
+"""Synchronous rounds at one party: send to all neighbours, receive from all, continue.
 
-A round is spoken and committed (charge, messages, and the released gradient, which may be shown to anybody) before a
-byte leaves; it is finished from what the neighbours sent. Finishing one round and speaking the next is one transaction.
+A round's messages are computed and committed (with the charge and the released gradient, which is public) before a byte
+is sent; the round is finished from the neighbours' messages. Finishing one round and computing the next one's messages
+is one transaction.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class Rounds:
-    """What an agent does in rounds. All that has to last is in the journal."""
+    """What an agent does in rounds. All lasting state is in the journal."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
 
     @property
     def number(self) -> int:
-        """The round that is spoken and not yet finished; -1 before the first."""
+        """The round whose messages are committed and that is not finished; -1 before the first."""
         return int(self.agent.journal.get("round", -1))
 
     def admit(self, message: Message) -> None:
-        """A neighbour can be at most one round ahead: it needs this party's message to go on. Each link from here adds
-        a round at most, so nobody's part of the ending is made long before this party's own."""
+        """A neighbour can be at most one round ahead: it needs this party's message to continue. Each further link adds
+        at most one round, so no party's part of the ending is made long before this party's own."""
         agent = self.agent
         if message.kind == ROUND:
             if not self.number <= message.seq <= self.number + 1:
@@ -49,10 +50,10 @@ class Rounds:
             raise Refusal("early-ending", f"a part of the ending came in round {self.number} of {planned}.")
 
     async def look_ahead(self, sender: str, message: Message) -> None:
-        """Nobody has to be asked: a round goes to all neighbours."""
+        """Nothing to ask: a round goes to all neighbours."""
 
     async def start(self) -> None:
-        """Rounds need no baton: everybody begins by itself."""
+        """Rounds need no baton: every party starts by itself."""
 
     async def run(self) -> None:
         agent = self.agent
@@ -67,7 +68,7 @@ class Rounds:
                 await agent.arrived.wait()
 
     def _heard(self) -> dict[int, bytes] | None:
-        """All neighbours' messages of this round, or None while one is missing."""
+        """All neighbours' messages of this round; None while one is missing."""
         agent = self.agent
         if self.number >= agent.public_plan.pace.activations:
             return None
@@ -76,7 +77,7 @@ class Rounds:
         return bodies if bodies.keys() == set(agent.neighbours) else None
 
     async def _advance(self, heard: dict[int, bytes] | None) -> None:
-        """Finish the round that was heard, and speak the next one or share the result."""
+        """Finish the round whose messages have come, and send the next one's or share the result."""
         agent, journal, before = self.agent, self.agent.journal, self.number
         began = time.perf_counter()
         rows, done = journal.get("rows"), None

@@ -1,9 +1,9 @@
-"""What others may ask of an agent, and how they are turned away.
+"""The calls that an agent answers, and how it refuses others.
 
-    Greet   who are you, are you ready, what did you last have from me
+    Greet   who are you, are you ready, what was the last message you received from me
     Pass    here is a message; the answer means that it is on your disk
 
-Whoever calls has shown a certificate that the consortium file pins; only neighbours are listened to.
+Every caller has shown a certificate that the consortium file pins; only neighbours are answered.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from relaydp.network.operations.agent import Agent
 
 GRACE_SECONDS = 2.0
-REOPEN_SECONDS = 0.3  # between two looks at whether gRPC's server still runs
-MOST_CALLS = 8  # of one party at once; an honest neighbour makes three
+REOPEN_SECONDS = 0.3  # between two checks that gRPC's server still runs
+MOST_CALLS = 8  # open at once per party; an honest neighbour needs three
 MOST_CONNECTIONS = 1024
 CODES = {
     "stranger": grpc.StatusCode.PERMISSION_DENIED,
@@ -55,7 +55,7 @@ OPTIONS = (
 
 
 class _Methods(grpc.GenericRpcHandler):
-    """Hands every call over before its message is read; on the wire it is a call with one message and one answer."""
+    """Passes every call on before its message is read; on the wire it is a call with one message and one answer."""
 
     def __init__(self, answer: Callable[[str, grpc.aio.ServicerContext], Awaitable[bytes]]) -> None:
         self._answer = answer
@@ -70,7 +70,7 @@ class _Methods(grpc.GenericRpcHandler):
 
 
 class Service:
-    """The agent's open oracle."""
+    """The agent's gRPC server."""
 
     def __init__(self, agent: Agent, listen: str) -> None:
         self.agent, self.listen = agent, listen
@@ -79,7 +79,7 @@ class Service:
         self._oracle: Any = None  # gRPC's server, while it runs
 
     async def open(self) -> None:
-        """Listen; `listen` then names the port that was really taken."""
+        """Listen; afterwards `listen` has the port in use."""
         self._oracle = self._server()
         await self._oracle.start()
 
@@ -88,7 +88,7 @@ class Service:
             await self._oracle.stop(GRACE_SECONDS)
 
     def _server(self) -> grpc.aio.Server:
-        # every connection is an open file, and the journal must be able to open its own
+        # every connection is an open file, and the journal needs some as well
         connections = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         options = [
             *OPTIONS,
@@ -107,8 +107,8 @@ class Service:
         return server
 
     async def keep_serving(self) -> None:
-        """Open another server where gRPC's has ended by itself: it does at a call whose method is no UTF-8 text, which
-        every party can make."""
+        """Open another server when gRPC's has ended by itself: it does so at a call whose method is not UTF-8 text,
+        which every party can make."""
         while True:
             try:
                 await self._oracle.wait_for_termination(REOPEN_SECONDS)
@@ -121,9 +121,9 @@ class Service:
                 await self.open()
 
     async def _answer(self, method: str, context: grpc.aio.ServicerContext) -> bytes:
-        """Answer a call, or turn it away with a status, a log line and a count.
+        """Answer a call, or refuse it with a status, a log line and a count.
 
-        Who calls is asked first: of anybody but a neighbour not one byte of a message is read.
+        The caller is identified first: not one byte of a message is read unless it is a neighbour's.
         """
         who = "unknown"
         try:
@@ -147,7 +147,8 @@ class Service:
         raise AssertionError("abort raises")
 
     async def _read(self, sender: int, context: grpc.aio.ServicerContext) -> bytes:
-        """The call's message. One that drips must not keep others waiting: it has a time, and a party few calls."""
+        """The call's message. A slow one must not keep others waiting: it has a time limit, and a party few open
+        calls."""
         if self._calls[sender] >= MOST_CALLS:
             raise Refusal("too-many-calls", f"this party has {MOST_CALLS} open calls already.")
         self._calls[sender] += 1
@@ -165,7 +166,7 @@ class Service:
     def _caller(self, context: grpc.aio.ServicerContext) -> int:
         try:
             fingerprint = tls.party_of(context.auth_context())
-        except PrivacyError as error:  # no certificate, or an older TLS: the handshake should not have let it in
+        except PrivacyError as error:  # no certificate, or an older TLS: the handshake should have refused it
             raise Refusal("stranger", str(error)) from None
         if fingerprint not in self.agent.public_plan.fingerprints:
             raise Refusal("stranger", f"{fingerprint} is not the certificate of a party.")
@@ -180,10 +181,10 @@ class Service:
             )
 
     def _health(self) -> bytes:
-        """What gRPC's health service says of us, to whoever holds a party's certificate: load balancers, probes.
+        """The answer of gRPC's health service, for load balancers and probes with a party's certificate.
 
-        One answer a call. The service's other method, which watches for changes, lets a caller who does not read hold
-        the agent up, so it is not offered.
+        One answer per call. The service's other method, which watches for changes, is not offered: a caller that does
+        not read could block the agent.
         """
         answer = health_pb2.HealthCheckResponse
         return answer(status=answer.SERVING if self.agent.serving else answer.NOT_SERVING).SerializeToString()
@@ -219,7 +220,7 @@ class Service:
         message = parse(request)
         self.agent.rules.check(message, self.agent.journal.epoch)
         name = self.agent.names[sender]
-        async with self._taking_in:  # nothing may come between what is admitted and what is taken in
+        async with self._taking_in:  # no other message may come between the check and the commit
             if not self.agent.journal.has(name, message):
                 self.agent.role.admit(message)
                 await self.agent.role.look_ahead(name, message)

@@ -1,7 +1,7 @@
-"""What travels: messages, their hash, and the checks that everything from outside has to pass.
+"""Messages, their hash, and the checks that everything from outside has to pass.
 
-A message is a fixed header and float64 vectors. Its hash is over a layout of our own, not over protobuf's bytes, which
-may be written in more than one way. `check` refuses what no honest agent sends, with a reason for the log.
+A message is a fixed header and float64 vectors. Its hash is over our own layout, not over protobuf's bytes, which are
+not unique. `check` refuses what an honest agent never sends, with a reason for the log.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ BATON, ROUND, ENDING = 1, 2, 3
 KINDS = {BATON: "baton", ROUND: "round", ENDING: "ending"}
 HASH = 32
 MOST_SEQ = 2**53
-OVERHEAD = 16_384  # bytes of an envelope beside its vectors and counts, generously
+OVERHEAD = 16_384  # bytes of an envelope without its vectors and counts: an upper bound
 _HEADER = struct.Struct("<32sIIQQ32sI")
 
 
 class Refusal(RelayError):
-    """A message or a caller that is turned away; `code` is a short reason for logs and metrics."""
+    """A message or a caller that is refused; `code` is a short reason for logs and metrics."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class Refusal(RelayError):
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """One message, checked or our own."""
+    """One message, either checked or made here."""
 
     consortium: bytes
     epoch: int
@@ -47,7 +47,7 @@ class Message:
     body: bytes
 
     def hash(self) -> bytes:
-        """SHA-256 of the whole message, whoever sends it to whom."""
+        """SHA-256 of the whole message, which does not depend on sender and receiver."""
         return self._hash
 
     @cached_property
@@ -85,7 +85,7 @@ def unpack(body: bytes, count: int) -> np.ndarray:
 
 
 def parse(data: bytes) -> Message:
-    """An envelope's fields; refuses what is no envelope."""
+    """An envelope's fields; refuses bytes that are not an envelope."""
     try:
         got = pb.Envelope.FromString(data)
     except (DecodeError, ValueError) as error:
@@ -105,7 +105,7 @@ class Rules:
     relay: bool
     vectors: int
     dim: int
-    largest: float  # no entry of a vector may be longer than this: far beyond any useful model
+    largest: float  # no entry of a vector may be larger than this, which is far beyond any useful model
 
     @property
     def most_bytes(self) -> int:
@@ -158,7 +158,7 @@ class Rules:
             )
         if any(count > self.activations for count in message.made):
             raise Refusal("counts", f"the message claims more than the planned {self.activations} activations.")
-        # after a rerouting, a party that has paid twice counts as done before it has acted so often
+        # after a rerouting, a party that was charged twice is done after fewer activations
         claims = 0 if message.epoch else sum(message.made)
         if message.kind == BATON and (claims > message.seq or message.idle > message.seq):
             raise Refusal("counts", "the baton claims more activations, or more idle hops, than it has made hops.")

@@ -1,9 +1,9 @@
-"""The agent: one party's process on the network, from its start to the model on everybody's disk.
+"""The agent: one party's process on the network, from its start until every party has the model on disk.
 
-    service              what others ask of it            relaying, rounds     what it does with their messages
-    outbox               resends until acknowledged        pipe                 the way to the records
+    service              answers the others' calls        relaying, rounds     process their messages
+    outbox               resends until acknowledged        pipe                 connects to the process with the records
 
-Everything that must last is in the journal; a killed agent that is started again goes on from there.
+Everything that must last is in the journal; a killed agent that is started again continues from there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from relaydp.network.operations.metrics import Log, Metrics
     from relaydp.network.records.pipe import InProcess, RecordsPipe
 
-GREETING_SECONDS = 3.0  # between two rounds of greetings, for the status only
+GREETING_SECONDS = 3.0  # between two greetings of all neighbours, for the status only
 DIVERGED = (
     "the model grew without bound instead of settling, and this agent stopped before sending it on. The agreed steps "
     "are too long for this graph: agree on a new plan. The budget already spent cannot be recovered."
@@ -77,11 +77,11 @@ class Agent:
         self.serving = False  # for gRPC's health service
         self.service = Service(self, listen or public_plan.addresses[public_plan.party])
 
-    # -- small things that roles need
+    # -- used by relaying and rounds
 
     @property
     def lost(self) -> frozenset[int]:
-        """Parties that an agreed rerouting has given up."""
+        """Parties that an agreed rerouting has declared lost."""
         names = str(self.journal.get("lost", "")).split()
         return frozenset(self.names.index(name) for name in names)
 
@@ -100,18 +100,20 @@ class Agent:
         return Charge(seq, self.public_plan.sensitivity, self.public_plan.scales[activation])
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        """The other half's answer; meanwhile this one goes on serving."""
+        """The records process's answer; this process keeps serving meanwhile."""
         return await self.records.ask(method, *arguments)
 
     def stop_if_grown(self, body: bytes, charge: Charge, done: tuple[int, int] | None) -> None:
-        """Stop before sending what every neighbour would refuse. It is charged: that we stop tells of the release."""
+        """Stop before sending what every neighbour would refuse. The release is charged, because stopping depends on
+        it."""
         size = float(np.abs(np.frombuffer(body, dtype="<f8")).max())
         if not size <= self.rules.largest:
             self.journal.commit(charges=(charge,), done=done, facts={"diverged": 1})
             raise PrivacyError(DIVERGED)
 
     async def send_now(self) -> None:
-        """Wake the post, and come back when it has begun: what is left to do here need not delay a message."""
+        """Wake the outbox, and return when it has started to send, so that the work left here does not delay a
+        message."""
         for event in self._outgoing.values():
             event.set()
         await under_way()
@@ -144,12 +146,12 @@ class Agent:
         return {seq: message for (seq, _), message in self.journal.received(ENDING).items()}
 
     async def forward_ending(self) -> bool:
-        """Pass a part of the ending that came in on to the other neighbours; False if there is none."""
+        """Send a part of the ending that was received to the other neighbours; False if there is none."""
         found = self.journal.waiting(ENDING)
         if found is None:
             return False
         sender, part = found
-        own = sender == self.name  # committed together with its sending
+        own = sender == self.name  # committed together with its messages
         known = self.journal.holders(part)
         to = [] if own else [j for j in self.neighbours if self.names[j] not in known and j not in self.lost]
         self.journal.commit(done=(ENDING, part.seq), send=[(self.names[j], part) for j in to])
@@ -173,10 +175,10 @@ class Agent:
         self.state = "finished"
         self.log.info("finished", model_sha256=self.model_sha256, activations=self.journal.activations)
 
-    # -- life
+    # -- start and end
 
     async def run(self) -> None:
-        """Serve until the model is everywhere. Raises RelayError where an operator has to look."""
+        """Serve until every party has the model. Raises RelayError if an operator has to act."""
         loop = asyncio.get_running_loop()
         self._fatal = loop.create_future()
         loop.set_exception_handler(self._unhandled)
@@ -207,12 +209,12 @@ class Agent:
             self.log.info("stopped", unacknowledged=len(self.journal.undelivered()))
 
     def fail(self, error: Exception) -> None:
-        """End the run from wherever it is."""
+        """End the run, whatever it is doing."""
         if self._fatal is not None and not self._fatal.done():
             self._fatal.set_exception(error)
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What fails in the background is logged by name: a traceback may quote what it met."""
+        """An error in the background is logged by its class: a traceback could quote private values."""
         self.log.failed("unhandled", context.get("exception") or RuntimeError())
 
     async def _until(self, work: asyncio.Task[Any], tasks: list[asyncio.Task[Any]]) -> None:
@@ -236,15 +238,15 @@ class Agent:
         await self._conclude()
         while any(receiver not in self._lost_names() for receiver, _ in self.journal.undelivered()):
             await asyncio.sleep(0.05)
-        await asyncio.sleep(self.linger)  # a neighbour whose acknowledgement was lost asks again
+        await asyncio.sleep(self.linger)  # a neighbour whose acknowledgement was lost sends again
 
     def _lost_names(self) -> set[str]:
         return {self.names[j] for j in self.lost}
 
     async def _introduce(self) -> None:
-        """Hear from the neighbours what they had from us before anything is released.
+        """Before anything is released, ask the neighbours what they received from us.
 
-        With a new journal all of them have to answer: it could be that an older one was lost.
+        With a new journal all of them have to answer: an older journal might have been lost.
         """
         todo, known = [j for j in self.neighbours if j not in self.lost], self.journal.get("introduced")
         while todo:
@@ -273,7 +275,7 @@ class Agent:
             await asyncio.sleep(GREETING_SECONDS)
 
     async def greet(self, j: int) -> pb.Standing:
-        """Ask a neighbour how it stands, and compare its memory with our journal."""
+        """Ask a neighbour for its state, and compare it with our journal."""
         standing = await self.peers[j].greet(self.public_plan.identity, self.journal.epoch)
         name = self.names[j]
         for box, has, seq, digest in (

@@ -2,16 +2,16 @@
 
     {"time": "2026-03-01T09:30:00.125+00:00", "level": "info", "event": "baton-sent", "party": "north", "seq": 41}
 
-An agent's records, gradients and rows of the state must never reach a log, which is copied, shipped and kept by people
-who were promised no secrets. So a line is made of named fields only, each of a kind fixed in FIELDS: a name that is not
-there, an array, bytes, a NumPy scalar (it came out of an array) or any other object raises TypeError where the line is
-written. What is left are counts, measured times, budgets and short texts.
+An agent's records, gradients and rows of the state must never reach a log, which is copied, sent and kept by people who
+must not see them. So a line is made of named fields only, each of a kind fixed in FIELDS: a name that is not there, an
+array, bytes, a NumPy scalar (it may come from an array) or any other object raises TypeError where the line is written.
+What remains are counts, measured times, budgets and short texts.
 
 A text is cut after LONGEST characters. Everything outside printable ASCII is escaped, so a line break, a terminal's
 escape sequence or any other control character in a peer's name stays inside its string: one event is one line.
 
-A peer that is refused again and again cannot fill the disk: of its refusals for one reason OFTEN a minute are written,
-and the next one after that says how many were left out. The metrics count all of them.
+A peer that is refused again and again cannot fill the disk: at most OFTEN of its refusals for one reason are written
+per minute, and the next line says how many were left out. The metrics count all of them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from typing import Any, TextIO
 from relaydp.errors import RelayError
 
 LONGEST = 500  # characters of a text: an error's sentences fit, a printed array does not
-WHOLE = 2**63  # counts stay below it: what every JSON reader holds, and no way to write bytes as one number
+WHOLE = 2**63  # counts stay below it: every JSON reader can hold them, and bytes cannot be hidden in one number
 WORD = re.compile(r"[a-z0-9]{1,40}(-[a-z0-9]{1,40}){0,5}")  # kebab-case: what events and reasons of refusal look like
 
-OFTEN, MINUTE = 60, 60.0  # refusals of one peer for one reason that are written, in so many seconds
-MOST_PEERS = 1000  # whose refusals are counted at once; strangers share one name, so more is an attack: begin anew
+OFTEN, MINUTE = 60, 60.0  # written refusals of one peer for one reason, in so many seconds
+MOST_PEERS = 1000  # peers counted at once; strangers share one name, so more peers are an attack, and counting restarts
 
-# what a line may say beside time, level, event and party, and of which type it must be
+# the fields of a line besides time, level, event and party, with their types
 _TEXTS = """
     address algorithm consortium detail error fingerprint identity kind model_sha256 path peer reason receiver sender
     sha256 signal state version
@@ -51,14 +51,14 @@ FIELDS: dict[str, type] = {
     **dict.fromkeys(_MEASURES.split(), float),
     **dict.fromkeys(_ANSWERS.split(), bool),
 }
-REQUIRED = {"refused": ("peer", "reason")}  # events that say nothing without these fields
+REQUIRED = {"refused": ("peer", "reason")}  # events that are useless without these fields
 
 
 class Log:
     """Writes events of one party as JSON lines; safe to call from any thread and from a signal handler.
 
-    A wrong field is a mistake in the program and raises. A stream that is closed, full or gone is not the agent's
-    concern: the line is lost and the agent goes on.
+    A wrong field is a mistake in the program and raises. A closed or full stream does not stop the agent: the line is
+    lost.
 
     >>> Log("north", sys.stdout).info("baton-sent", seq=41)  # doctest: +ELLIPSIS
     {"time": "...", "level": "info", "event": "baton-sent", "party": "north", "seq": 41}
@@ -66,26 +66,26 @@ class Log:
 
     def __init__(self, party: str, stream: TextIO | None = None) -> None:
         self._party = _text("party", party)
-        self._stream = stream  # None: whatever sys.stderr is when a line is written
+        self._stream = stream  # None: sys.stderr at the time of writing
         self._lock = threading.RLock()  # a signal handler may log while its own thread is writing
         self._refusals: dict[tuple[str, str], list[float]] = {}  # (reason, peer) -> [since when, how many]
 
     def info(self, event: str, **fields: str | int | float | bool | None) -> None:
-        """Something that belongs to a run."""
+        """A normal event of a run."""
         self._write("info", event, fields)
 
     def warning(self, event: str, **fields: str | int | float | bool | None) -> None:
-        """Something that is not as it should be and was dealt with, such as a refused message."""
+        """A problem that was handled, such as a refused message."""
         self._write("warning", event, fields)
 
     def error(self, event: str, **fields: str | int | float | bool | None) -> None:
-        """Something that an operator should look at."""
+        """A problem that an operator should look at."""
         self._write("error", event, fields)
 
     def failed(self, event: str, exception: BaseException, **fields: str | int | float | bool | None) -> None:
-        """An error by the name of its class, and its text only where that was written for a user to read.
+        """An error by the name of its class, with its text only if that was written for users.
 
-        The text of any other exception may quote the values it met (NumPy's print arrays).
+        The text of any other exception may quote values (NumPy's print arrays).
         """
         detail = None
         if isinstance(exception, RelayError):
@@ -95,13 +95,14 @@ class Log:
         self._write("error", event, {**fields, "error": type(exception).__name__, "detail": detail})
 
     def refused(self, reason: str, peer: str, **fields: str | int | float | bool | None) -> None:
-        """A message that was not accepted: why, in the word that the metrics count by, and whose it was."""
+        """A message that was refused: the reason, as the metrics count it, and the peer."""
         left_out = self._left_out(reason, peer)
         if left_out is not None:
             self._write("warning", "refused", {"peer": peer, "reason": reason, "left_out": left_out or None, **fields})
 
     def _left_out(self, reason: str, peer: str) -> int | None:
-        """How many like this one were not written since the last that was; None if this one is not to be either."""
+        """How many refusals like this one were left out since the last written one; None if this one is left out,
+        too."""
         now = time.monotonic()
         with self._lock:
             if len(self._refusals) > MOST_PEERS:
@@ -131,7 +132,7 @@ class Log:
                 if stream is not None:  # a process may have been started without a stderr
                     stream.write(text)
                     stream.flush()
-            except (OSError, ValueError, RuntimeError):  # full, closed, or interrupted by a handler that logs
+            except (OSError, ValueError, RuntimeError):  # full, closed, or interrupted by a signal handler that logs
                 pass
 
 
@@ -143,7 +144,7 @@ def _checked(name: str, value: Any) -> str | int | float | bool | None:
     if kind is str:
         return _text(name, value)
     if kind is float and type(value) is float:
-        return value if math.isfinite(value) else None  # JSON has no word for infinity
+        return value if math.isfinite(value) else None  # JSON has no infinity
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise _wrong(name, value, kind)
     if type(value) is int and not -WHOLE <= value < WHOLE:
@@ -158,7 +159,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _wrong(name: str, value: Any, kind: type) -> TypeError:
-    """Names the type that came, never the value: it may be what must not be seen."""
+    """Names the type, never the value, which may be private."""
     came = type(value)
     return TypeError(
         f"the log's {name} is a {came.__module__}.{came.__qualname__}; it must be a plain {kind.__name__}. If it is "

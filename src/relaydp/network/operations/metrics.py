@@ -1,6 +1,6 @@
 """What an operator sees of an agent: its log, its metrics, its status page and `relaydp agent status`.
 
-Nothing here may show a private value. Metrics and status hold counts, times, names and budgets, all of which the
+Nothing here may reveal a private value. Metrics and status hold counts, times, names and budgets, all of which the
 other parties know or may know; the log checks every field (`relaydp.network.operations.log`).
 """
 
@@ -22,11 +22,11 @@ __all__ = ["Log", "Metrics", "StatusServer", "print_status"]
 
 # seconds of a hop: from a small problem on one machine to many records and a slow link
 BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, float("inf"))
-MOST_REASONS = 40  # different ones that are counted apart
+MOST_REASONS = 40  # different reasons that have their own count
 
 
 class Metrics:
-    """An agent's counters and gauges, in a registry of their own: two agents in one process do not mix.
+    """An agent's counters and gauges, in their own registry, so that two agents in one process stay separate.
 
     >>> metrics = Metrics(["south"])
     >>> metrics.hops.labels(kind="activation").inc()
@@ -59,15 +59,15 @@ class Metrics:
         )
         self.last_baton_seq = Gauge("relaydp_last_baton_seq", "Sequence number of the last message", registry=registry)
         self.peer_up = Gauge("relaydp_peer_up", "1 if the peer answered lately, else 0", ["peer"], registry=registry)
-        for peer in peers:  # a peer that never came shows as down, not as missing
+        for peer in peers:  # a peer that was never seen is shown as down, not missing
             self.peer_up.labels(peer=peer).set(0)
         self._reasons: set[str] = set()
 
     def refuse(self, reason: str) -> None:
         """Count a refused message under its reason.
 
-        Each reason is a time series that stays for good, and strangers cause refusals: what is no short word in
-        kebab-case, and every new reason after MOST_REASONS, is counted as "other".
+        Each reason is a time series that is never removed, and strangers can cause refusals: so a reason that is not a
+        short word in kebab-case, and every new one after MOST_REASONS, is counted as "other".
         """
         if not WORD.fullmatch(reason) or (reason not in self._reasons and len(self._reasons) >= MOST_REASONS):
             reason = "other"
@@ -76,7 +76,7 @@ class Metrics:
 
 
 def print_status(status: dict[str, Any], console: Console | None = None) -> None:
-    """Print an agent's status as two tables: the agent, then its peers. Plain text where nobody sits at a terminal."""
+    """Print an agent's status as two tables: the agent, then its peers. Plain text if the output is not a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -147,7 +147,7 @@ def _of(pair: Any, delta: float | None = None) -> str | None:
 
 
 def _baton(baton: dict[str, Any] | None) -> str | None:
-    """The last message; an agent that does not run knows its number and no more.
+    """The last message; of an agent that does not run only its number is known.
 
     >>> _baton({"seq": 7, "from": "east", "to": "north", "seconds_ago": 3}), _baton({"seq": 7})
     ('number 7, from east, to north, 3 s ago', 'number 7')
@@ -185,5 +185,5 @@ def _ago(seconds: float | None) -> str:
 
 
 def _printable(value: Any) -> str:
-    """Names come out of a file that others wrote: an escape sequence in one must not reach a terminal."""
+    """Names come from a file that others wrote: an escape sequence in one must not reach a terminal."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(value))

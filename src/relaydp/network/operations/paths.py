@@ -1,11 +1,11 @@
-"""Where an agent keeps things.
+"""The files of an agent.
 
     HOME/key.pem, certificate.pem       who this party is (`relaydp agent keygen`)
-    HOME/<identity>/journal.db          what it has taken in, released and spent in one consortium
-    HOME/<identity>/result/             the model, ledger and certificate, once there is an end
-    HOME/<identity>.mark                how many commits the journal has: outside its folder, to notice old copies
+    HOME/<identity>/journal.db          what it has received, released and spent in one consortium
+    HOME/<identity>/result/             the model, ledger and certificate, after the end
+    HOME/<identity>.mark                how many commits the journal has: outside its folder, to detect old copies
 
-One home is one set of records: what earlier consortia have promised about them counts against `max_epsilon`.
+One home is one set of records: the budgets of earlier consortia over them count against `max_epsilon`.
 """
 
 from __future__ import annotations

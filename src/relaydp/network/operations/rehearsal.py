@@ -1,6 +1,7 @@
-"""A whole consortium on one machine: real agent processes, real certificates, loopback instead of a network.
+"""A whole consortium on one machine: real agent processes and certificates, on the loopback interface instead of a
+network.
 
-For `relaydp consortium demo`, and for parties who want to rehearse before they connect. With a seed the outcome is
+For `relaydp consortium demo`, and for parties that want to rehearse before they connect. With a seed the result is
 compared with the simulator's, bit for bit.
 """
 
@@ -45,13 +46,14 @@ from relaydp.oracle.randomness import Simulated
 NAMES = ("aberdeen", "bergen", "cuxhaven", "dover", "esbjerg", "grimsby", "hull", "ijmuiden")
 RECORDS = 1500
 POLL_SECONDS = 0.4
-# Below the ports that the system gives to whoever calls out: while an agent is down, nobody may be given its port.
+# Below the ports that the system assigns to outgoing connections: no other program may get an agent's port while it is
+# down.
 PORTS = range(15_000, 32_000)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Everything a rehearsal needs on disk; `homes` and `tables` one a party, in the file's order."""
+    """Everything a rehearsal needs on disk; `homes` and `tables` have one entry per party, in the file's order."""
 
     file: Path
     homes: tuple[Path, ...]
@@ -59,7 +61,7 @@ class Stage:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now, at random so that two rehearsals at a time do not meet."""
+    """Free ports, at random so that two rehearsals at a time do not collide."""
     found: list[int] = []
     while len(found) < count:
         port = random.SystemRandom().choice(PORTS)
@@ -93,7 +95,7 @@ def set_stage(folder: Path, algorithm: str, epsilon: float, activations: int) ->
         {
             "version": 1,
             "name": "rehearsal",
-            # every bound is public: pixels lie in 0..255, and a record longer than 1 is shrunk to 1
+            # every bound is public: pixels are in 0..255, and a record with norm above 1 is scaled to 1
             "problem": {
                 "loss": "logistic",
                 "classes": np.unique(data.y).tolist(),
@@ -114,7 +116,7 @@ def set_stage(folder: Path, algorithm: str, epsilon: float, activations: int) ->
 
 
 def rehearse(stage: Stage, seed: int | None, show: Callable[[list[dict[str, Any]]], None], seconds: float) -> None:
-    """Run all agents to their end, showing their statuses as they come. Raises where one fails or time is up."""
+    """Run all agents to their end, showing their statuses as they come. Raises if one fails or time runs out."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     agents = []
     try:
@@ -152,7 +154,7 @@ def _status(folder: Path) -> dict[str, Any]:
         port = int(json.loads((folder / RUNNING).read_text())["status_port"])
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/status.json", timeout=2) as answer:
             return json.load(answer)
-    except (OSError, ValueError, KeyError):  # not there yet, or gone already
+    except (OSError, ValueError, KeyError):  # not yet written, or already removed
         done = folder / "result" / "summary.json"
         return {"state": "finished"} if done.is_file() else {}
 
@@ -163,7 +165,7 @@ def _last_line(path: Path) -> str:
 
 
 def simulated(consortium: Consortium, everyone: list[Records], seed: int, route: Route | None = None) -> np.ndarray:
-    """The simulator's model for the same agreement, the same seeded noise and, if given, the route really taken."""
+    """The simulator's model for the same agreement, the same seeded noise and, if given, the route that was taken."""
     plan = plan_of(consortium)
     if route is not None:
         plan = replace(plan, route=route)

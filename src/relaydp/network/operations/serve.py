@@ -1,4 +1,4 @@
-"""From a home folder and a consortium file to a running agent, and what can be told of one from outside."""
+"""From a home folder and a consortium file to a running agent, and its status from outside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from relaydp.network.records.public_plan import Settings
 
 
 def open_agent(settings: Settings, log: Any, metrics: Any, checkpoint: Callable[[str], None] | None = None) -> Any:
-    """Have the other half check everything, open the journal: an Agent that is ready to run."""
+    """Let the records process check everything and open the journal; returns an Agent that is ready to run."""
     from relaydp.network.operations.agent import Agent
 
     identity = tls.read_identity(settings.home)
@@ -49,7 +49,7 @@ def open_agent(settings: Settings, log: Any, metrics: Any, checkpoint: Callable[
 
 
 def inspect(folder: Path) -> dict[str, Any]:
-    """Check a journal's pages and its ledger's chain; what is in it, for an operator. Refuses a missing one."""
+    """Check a journal's pages and its ledger's chain; returns a summary for an operator. Refuses a missing one."""
     path = folder / "journal.db"
     if not path.is_file():
         raise InputError(f"{path} does not exist: there is nothing to resume. Start with `relaydp agent serve`.")
@@ -80,7 +80,7 @@ def inspect(folder: Path) -> dict[str, Any]:
 
 
 def statuses(home: Path) -> list[dict[str, Any]]:
-    """What each agent of this home does: asked of those that run, read from the journals of the others."""
+    """The state of each agent of this home: asked of those that run, read from the journals of the others."""
     found = []
     for path in sorted(home.glob("*/journal.db")):
         note = path.parent / RUNNING
@@ -88,7 +88,7 @@ def statuses(home: Path) -> list[dict[str, Any]]:
             port = int(json.loads(note.read_text())["status_port"])
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/status.json", timeout=5) as answer:
                 found.append(json.load(answer))
-        except (OSError, ValueError, KeyError):  # none runs, or it was killed and its note stayed
+        except (OSError, ValueError, KeyError):  # no agent runs, or it was killed and its file was left
             found.append(_resting(path.parent))
     return found
 
@@ -120,7 +120,8 @@ def _resting(folder: Path) -> dict[str, Any]:
 
 
 def serve(settings: Settings, checkpoint: Callable[[str], None] | None = None) -> str | None:
-    """Run this party's agent in the foreground until the end or a signal; the model's hash, if there is an end."""
+    """Run this party's agent in the foreground until the end or a signal; returns the model's hash if the run has
+    ended."""
     handshakes.ask_for_reasons()
     tls.require_tls13()
     from relaydp.network.operations.metrics import Log, Metrics
@@ -134,7 +135,7 @@ def serve(settings: Settings, checkpoint: Callable[[str], None] | None = None) -
         finally:
             agent.journal.close()
             agent.records.close()
-            stop_listening()  # why it ended, if for an error, is written after this
+            stop_listening()  # an error that ended the run is written after this
     return agent.model_sha256
 
 
@@ -143,7 +144,7 @@ async def _serve(agent: Any, settings: Settings) -> None:
 
     loop = asyncio.get_running_loop()
 
-    def status() -> dict[str, Any]:  # asked for from the page's threads; the journal belongs to the loop's
+    def status() -> dict[str, Any]:  # called from the page's threads; the journal belongs to the loop's thread
         async def now() -> dict[str, Any]:
             return agent.status()
 
@@ -156,12 +157,12 @@ async def _serve(agent: Any, settings: Settings) -> None:
     note = agent.journal.folder / RUNNING
     new = note.with_suffix(".new")
     new.write_text(json.dumps({"pid": os.getpid(), "status_port": page.port}) + "\n")
-    os.replace(new, note)  # whoever looks for it finds all of it or nothing
+    os.replace(new, note)  # a reader finds the whole file or none
     try:
         await running
     except asyncio.CancelledError:
         agent.log.info("stopping", signal="terminate")
     finally:
         note.unlink(missing_ok=True)
-        # the page may be asking this very loop: close it from outside
+        # the page may be waiting for this loop, so it is closed from outside
         await asyncio.to_thread(page.close)

@@ -1,13 +1,13 @@
-"""The status page of one agent: a small web server for the people who sit at its machine.
+"""The status page of one agent: a small web server for users of its machine.
 
-    /              a page that shows the state and follows it
+    /              a page that shows the state and updates itself
     /status.json   the same for programs
     /metrics       counters and gauges for Prometheus
 
-It listens on 127.0.0.1 alone, answers GET and HEAD, changes nothing and shows nothing private: budgets, counts and
-names. Web pages from elsewhere cannot read it: no answer allows another origin, and a request whose Host is not this
-machine's own name for itself is refused, so that a name which is made to point at 127.0.0.1 (DNS rebinding) gains
-nothing. The page may run its own script and style, known by their hashes, ask this server, and nothing else.
+It listens on 127.0.0.1 only, answers GET and HEAD, changes nothing and shows nothing private: budgets, counts and
+names. Web pages from elsewhere cannot read it: no answer allows another origin, and a request whose Host is not a local
+name is refused, so a foreign name that points at 127.0.0.1 (DNS rebinding) is useless. The page may run its own script
+and style, identified by their hashes, and call this server; nothing else.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from relaydp.errors import InputError
 from relaydp.network.operations.log import Log
 
 HOST = "127.0.0.1"
-PATIENCE = 5.0  # seconds that a client may keep silent in the middle of a request
+PATIENCE = 5.0  # seconds that a client may be silent in the middle of a request
 MOST_CLIENTS = 32  # connections at a time; the next is closed at once, so threads cannot pile up in the agent
 
 Status = Callable[[], dict[str, Any]]
 
 
 class StatusServer:
-    """Serves an agent's status on 127.0.0.1 from a thread of its own until `close`.
+    """Serves an agent's status on 127.0.0.1 from its own thread until `close`.
 
     port      0 takes a free one; `url` says which
     status    called for each request, from several threads at once
-    log       told the kind of error where `status` fails; the client learns only that it did
+    log       receives the kind of error if `status` fails; the client learns only that it failed
     """
 
     def __init__(self, port: int, status: Status, registry: CollectorRegistry, log: Log | None = None) -> None:
@@ -61,7 +61,7 @@ class StatusServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening and cut off who is still connected. Waits for no client; a second call does nothing."""
+        """Stop listening and close open connections, without waiting for clients; a second call does nothing."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -74,7 +74,7 @@ class StatusServer:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True  # nor does the process wait for a client
+    daemon_threads = True  # the process does not wait for a client either
     block_on_close = False
     request_queue_size = MOST_CLIENTS
 
@@ -111,7 +111,7 @@ class _Server(ThreadingHTTPServer):
             for client in self.clients:
                 try:
                     client.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it, which then closes it
-                except OSError:  # gone already
+                except OSError:  # closed already
                     pass
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -138,8 +138,8 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self.send_error(HTTPStatus.NOT_FOUND, "this server has /, /status.json and /metrics")
         except (BrokenPipeError, ConnectionError, TimeoutError):
-            raise  # the client's doing: socketserver closes the connection
-        except Exception as error:  # whatever `status` may raise: its text could quote anything
+            raise  # caused by the client: socketserver closes the connection
+        except Exception as error:  # any error of `status`: its text could quote anything
             if self.server.log is not None:
                 self.server.log.failed("status-failed", error)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "the agent's log says more")
@@ -186,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(f"{code} {status.phrase}{tail}\n".encode(), "text/plain; charset=utf-8", allow, code)
 
     def version_string(self) -> str:
-        return "relaydp"  # nobody's business which Python this is
+        return "relaydp"  # does not reveal the Python version
 
     def log_message(self, format: str, *args: Any) -> None:
         pass  # the log is the agent's
@@ -200,7 +200,7 @@ def page() -> str:
 
 @functools.cache
 def page_policy() -> str:
-    """What a browser may do with the page: run exactly the style and script it came with, and ask this server.
+    """What a browser may do with the page: run exactly its own style and script, and call this server.
 
     `img-src data:` is for the icon, which is part of the page.
     """

@@ -1,1 +1,1 @@
-"""The process that has the records, and what passes between it and the network."""
+"""The process that has the records, and what it exchanges with the network process."""

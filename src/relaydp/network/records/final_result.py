@@ -1,10 +1,10 @@
-"""What a party is left with: the model, its own ledger, its certificate, and the hashes of all it sent and received.
+"""A party's result: the model, its own ledger, its certificate, and the hashes of all messages it sent and received.
 
 model.npz          x, the same bytes at every party
 ledger.json        this party's releases, for `relaydp ledger verify`
-certificate.json   what is promised about this party's records, on what grounds, and what is not protected
-summary.json       the run in one object;  config.json  what was agreed, as far as the accounts need it
-transcript.json    every message by place and hash: parties can lay theirs side by side
+certificate.json   the guarantee for this party's records, its assumptions, and what is not protected
+summary.json       the run in one object;  config.json  what was agreed, as far as the ledger's check needs it
+transcript.json    every message by place and hash: parties can compare theirs
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from relaydp.planning.run_plan import Plan
 from relaydp.privacy import Ledger
 
 VERSION = 1
-# A deployed agent measures nothing on raw records: what other certificates say of that does not apply.
+# A deployed agent measures nothing on raw records, so what other certificates say about measurements does not apply.
 NOT_PROTECTED_HERE = [line for line in NOT_PROTECTED if not line.startswith(("Objective, ", "config.json"))]
 
 
@@ -51,7 +51,7 @@ def ledger_of(ending: JournalSummary, limit_rho: float) -> Ledger:
 def write_result(
     consortium: Consortium, plan: Plan, party: int, draw: Sampler | Seeded, x: np.ndarray, ending: JournalSummary
 ) -> str:
-    """Write the result folder beside the journal, all of it or nothing, and return the model's hash."""
+    """Write the result folder next to the journal atomically, and return the model's hash."""
     digest, name = model_hash(x), consortium.parties[party].name
     planned = Ledger(1, np.inf)
     planned.charge_many([0] * plan.activations, range(plan.activations), plan.sensitivity[party], plan.scales[:, party])
@@ -73,7 +73,7 @@ def write_result(
         "model_sha256": digest,
     }
     files: dict[str, Any] = {
-        # alone, it could be taken for a promise
+        # by itself it could be mistaken for a guarantee
         "ledger.json": {"run": "private" if draw.private else "simulation", **ledger.to_json()},
         "certificate.json": _certificate(consortium, plan, party, draw, ending, ledger, summary),
         "summary.json": summary,
@@ -86,7 +86,7 @@ def write_result(
         for name, content in files.items():
             (work / name).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
         np.savez(work / "model.npz", allow_pickle=False, x=x)
-        shutil.rmtree(target, ignore_errors=True)  # of an end that was cut short
+        shutil.rmtree(target, ignore_errors=True)  # left by an interrupted end
         os.replace(work, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -102,7 +102,7 @@ def _certificate(
     ledger: Ledger,
     summary: dict[str, Any],
 ) -> dict[str, Any]:
-    """As `relaydp.certificate` has it for a simulation, for one party of a real run."""
+    """Like `relaydp.certificate` for a simulation, but for one party of a real run."""
     delta, private = consortium.delta, draw.private
     promise = (
         f"({summary['epsilon']:.6g}, {delta:g})-differential privacy for every record of {summary['party']} (replace "

@@ -28,13 +28,13 @@ MAKERS: dict[str, Callable[..., Problem]] = {
 
 
 def local_problem(consortium: Consortium, party: int, records: Records) -> Problem:
-    """The problem over one party's records alone, with everything else as agreed; refuses records that do not fit."""
+    """The problem over one party's own records, with everything else as agreed; refuses records that do not fit."""
     _check_records(consortium, party, records)
     return _problem(consortium.problem, records, [len(records)])
 
 
 def whole_problem(consortium: Consortium, everyone: Sequence[Records]) -> Problem:
-    """The problem over everybody's records, one Records a party in order: for simulators and tests."""
+    """The problem over the records of all parties, one Records per party in order: for simulators and tests."""
     if len(everyone) != len(consortium.parties):
         raise InputError(
             f"records of {len(everyone)} parties were given; the consortium has {len(consortium.parties)}."
@@ -70,16 +70,16 @@ def _problem(task: Task, records: Records, sizes: list[int]) -> Problem:
         for name in ("l1", "l2", "intercept", "record_norm", "clip", "classes", "label_bound", "threshold")
         if getattr(task, name) is not None
     }
-    # ranges and classes that records bring along were not agreed on
+    # ranges and classes of the records themselves were not agreed on
     own = replace(records, ranges=None, classes=None)
     return MAKERS[task.loss](own, agents=sizes, ranges=task.bounds, **options)
 
 
 def read_own_records(consortium: Consortium, path: str | Path) -> Records:
-    """Read a party's records: CSV, TSV, Parquet, LIBSVM or NPZ, told apart by suffix.
+    """Read a party's records: CSV, TSV, Parquet, LIBSVM or NPZ, recognised by suffix.
 
-    Where columns were agreed on by name, they are picked and put in order, and all others are left alone. Files without
-    names (LIBSVM, NPZ) can be read where only the number of features was agreed on.
+    If columns were agreed on by name, they are selected and put in order, and all others are ignored. Files without
+    names (LIBSVM, NPZ) can be read only if the number of features was agreed on.
     """
     file, task = Path(path).expanduser(), consortium.problem
     kind = file_kind(file)
@@ -100,7 +100,7 @@ def read_own_records(consortium: Consortium, path: str | Path) -> Records:
 
 
 def column_names(path: str | Path) -> list[str]:
-    """The names in a table's header. Of its rows nothing is kept."""
+    """The names in a table's header. Its rows are not kept."""
     return _read_named(Path(path).expanduser()).column_names
 
 
@@ -115,7 +115,7 @@ def _read_named(path: Path) -> pa.Table:
         return read_parquet(path) if kind == "Parquet" else read_delimited(path, "\t" if kind == "TSV" else ",")
     except RelayError:
         raise
-    except Exception as error:  # broad, for garbled bytes raise nearly anything
+    except Exception as error:  # broad, because damaged files raise many kinds of error
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(
             f"{path.name} could not be read as {kind}: {reason}. Use a file that is not damaged."

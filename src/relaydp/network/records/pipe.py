@@ -1,4 +1,4 @@
-"""The way to the process with the records: started when there is work, let go when there is none for long."""
+"""The connection to the process with the records, which is started when there is work and stopped when idle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relaydp.errors import RelayError
 from relaydp.network.records.public_plan import PublicPlan, Settings
 
 STOP_SECONDS = 5.0
-TRIES = 2  # a question whose process died is asked once more: nothing that was not answered has left
+TRIES = 2  # a question whose process died is asked once more: no part of a missing answer was released
 
 
 class RecordsPipe:
@@ -18,7 +18,7 @@ class RecordsPipe:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._turn = settings, asyncio.Lock()
-        # spawn: nothing of this process, neither keys nor sockets, is in the other's memory
+        # spawn: the other process inherits neither keys nor sockets
         self._context = multiprocessing.get_context("spawn")
         self._process: Any = None
         self._pipe: Any = None
@@ -46,7 +46,7 @@ class RecordsPipe:
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         """The other process's answer; its errors are raised here."""
-        # whoever stops waiting must not leave an answer in the pipe that the next question would take for its own
+        # a caller that stops waiting must not leave an answer in the pipe, which the next question would read
         return await asyncio.shield(self._ask(method, arguments))
 
     async def _ask(self, method: str, arguments: tuple[Any, ...]) -> Any:
@@ -58,7 +58,7 @@ class RecordsPipe:
                     self._pipe.send((method, arguments))
                     await _readable(self._pipe.fileno())
                     return self._answer()
-                except (EOFError, BrokenPipeError, ConnectionResetError):  # it rested just now, or was killed
+                except (EOFError, BrokenPipeError, ConnectionResetError):  # it was idle and stopped, or was killed
                     self._process.join(STOP_SECONDS)
             raise RelayError(
                 f"the process that holds the records ended twice while it worked on {method!r} (exit code "
@@ -67,7 +67,7 @@ class RecordsPipe:
             )
 
     def close(self) -> None:
-        """After the loop that asks has ended."""
+        """Close it, after the loop that asks has ended."""
         self._pipe.close()
         self._process.join(STOP_SECONDS)
         if self._process.is_alive():
@@ -76,7 +76,7 @@ class RecordsPipe:
 
 
 async def _readable(file: int) -> None:
-    """Until there is something to read, or the other end is gone. A thread that waits would cost more than the wait."""
+    """Wait until there is something to read, or the other end is closed. A waiting thread would cost more time."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     loop.add_reader(file, lambda: ready.done() or ready.set_result(None))
@@ -87,13 +87,13 @@ async def _readable(file: int) -> None:
 
 
 def _launch(settings: Settings, pipe: Any) -> None:
-    from relaydp.network.records.process import work  # heavy: for that process alone
+    from relaydp.network.records.process import work  # a slow import, needed in that process only
 
     work(settings, pipe)
 
 
 class InProcess:
-    """The same in this process, for tests that start agents by the hundred."""
+    """The same in this process, for tests that start hundreds of agents."""
 
     def __init__(self, settings: Settings) -> None:
         from relaydp.network.records.process import RecordsProcess

@@ -1,7 +1,8 @@
-"""The half of an agent that has the records: it checks the agreement, computes, adds the noise, and writes the result.
+"""The process of an agent that has the records: it checks the agreement, computes, adds the noise, and writes the
+result.
 
-It talks to nobody but the other half, over a pipe (`pipe`), and what it hands out is public or released: the public
-plan, noisy gradients and what follows from them.
+It communicates only with the agent's other process, over a pipe (`pipe`), and its answers are public or released: the
+public plan, noisy gradients and what is computed from them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from relaydp.privacy.ledger import TOLERANCE
 
 
 class RecordsProcess:
-    """Made from a party's settings; every method takes and gives plain values and bytes."""
+    """Made from a party's settings; every method takes and returns plain values and bytes."""
 
     def __init__(self, settings: Settings) -> None:
         identity = read_identity(settings.home)
@@ -97,7 +98,7 @@ class RecordsProcess:
         )
 
     def choices(self, hop: int, came_from: int, made: tuple[int, ...], lost: frozenset[int]) -> list[int]:
-        """Whom the baton may go to from here, the walk's own choice first."""
+        """The parties that the baton may go to from here, the walk's own choice first."""
         assert self.next_hop is not None
         return self.next_hop.choices(hop, self.party, came_from, made, lost)
 
@@ -124,7 +125,7 @@ class RecordsProcess:
         return pack(self.local.share(rows))
 
     def finish(self, parts: list[bytes], ending: JournalSummary) -> str:
-        """Make the model of the ending's parts, write the result folder, and return the model's hash."""
+        """Assemble the model from the parts of the ending, write the result folder, and return the model's hash."""
         relay = self.public_plan.relay
         body = unpack(parts[0], self.local.vectors) if relay else np.concatenate([unpack(part, 1) for part in parts])
         return write_result(self.consortium, self.plan, self.party, self.draw, self.local.answer(body), ending)
@@ -142,8 +143,9 @@ def _party_in(consortium: Consortium, identity: Identity, settings: Settings) ->
 
 
 def work(settings: Settings, pipe: Any) -> None:
-    """What the process with the records does: answer one question at a time until the other half is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other half, which then ends this one
+    """The main loop of the process with the records: answer one question at a time until the other process closes the
+    pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the other process, which then ends this one
     try:
         process = RecordsProcess(settings)
         pipe.send((True, process.public_plan))
@@ -153,7 +155,7 @@ def work(settings: Settings, pipe: Any) -> None:
     while True:
         try:
             if not pipe.poll(settings.rest):
-                return  # nothing to do for long: the memory is better used elsewhere
+                return  # idle for long: free the memory
             method, arguments = pipe.recv()
         except EOFError:
             return
@@ -165,7 +167,7 @@ def work(settings: Settings, pipe: Any) -> None:
 
 
 def _told(error: Exception) -> Exception:
-    """An error as the other half may see it: the text of one that was not written for users can quote what it met."""
+    """An error as the other process may see it: a text that was not written for users can quote private values."""
     if isinstance(error, RelayError):
         return error
     return RelayError(f"the process with the records failed ({type(error).__name__}); nothing was released.")

@@ -1,7 +1,7 @@
-"""What the process that talks to the network is told: public numbers of the agreement, and nothing of the records.
+"""What the network process knows: public numbers of the agreement, and nothing about the records.
 
 An agent is two processes. One has the sockets, the keys and the journal (`agent`); the other has the records, and does
-all arithmetic (`process`). The first is given this public plan and released vectors; no record is ever in its memory.
+all arithmetic (`process`). The first receives this public plan and released vectors; it never has a record in memory.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LONGEST_PAUSE = 1.0  # seconds between two hops of a baton that nobody can act on
+LONGEST_PAUSE = 1.0  # seconds between two hops of a baton while no party can act
 FIRST_PAUSE = 0.01
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one party decides for itself; nothing of it leaves its machine."""
+    """What one party decides for itself; it never leaves the party's machine."""
 
     home: Path
     consortium: Path
@@ -29,8 +29,8 @@ class Settings:
     mark: Path | None = None
     seed: int | None = None  # for development: noise from a seed is not private
     linger: float = 60.0
-    rest: float = 60.0  # seconds without work after which the process with the records is let go, to be started again
-    isolated: bool = True  # the records in a process of their own
+    rest: float = 60.0  # idle seconds after which the records process is stopped, to be started again when needed
+    isolated: bool = True  # the records in their own process
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Pace:
     """When a party acts and when a relay ends, from the counts that the baton carries.
 
     acts     agent i acts at hop k if it has planned activations left and has not acted in this lap (k // lap) yet
-    ended    nobody has activations left; or nothing has happened for `patience` hops, because somebody stays away
+    ended    no party has activations left, or no party has acted for `patience` hops because one is absent
     """
 
     lap: int
@@ -54,17 +54,17 @@ class Pace:
         return spent or idle > self.patience
 
     def pause(self, idle: int) -> float:
-        """Seconds to wait before a hop: none while somebody acts each lap, then longer and longer."""
+        """Seconds to wait before a hop: zero while a party acts in each lap, then increasing."""
         laps = (idle - self.lap) / self.lap
         return 0.0 if laps < 0 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(laps, 50.0))
 
 
 @dataclass(frozen=True)
 class Way:
-    """Whom one party asks to take the baton, in order: the walk's own choice first, then the others.
+    """The parties that one party asks to take the baton, in order: the walk's own choice first, then the others.
 
-    lap   of walks that go round and round: everybody's place on it. The party itself then knows the walk's choice;
-          of a walk that is drawn, the process with the random numbers has to say it
+    lap   for periodic walks: every party's place in it. The party itself then knows the walk's choice;
+          for a random walk, the process with the random numbers has to compute it
     """
 
     party: int
@@ -73,7 +73,7 @@ class Way:
     lap: tuple[int, ...] | None
 
     def on_lap(self, hop: int, came_from: int) -> tuple[int, bool]:
-        """The next on the lap, and whether the baton is where the laid-out route has it."""
+        """The next on the lap, and whether the baton is where the planned route has it."""
         assert self.lap is not None
         length = len(self.lap)
         here = hop % length
@@ -86,19 +86,20 @@ class Way:
     ) -> list[int]:
         """`first`, then those who acted least."""
         others = sorted(self.neighbours, key=lambda j: (made[j], (j - self.party) % self.parties))
-        # straight back only as a last resort: on a ring it would swing to and fro beside a gap for ever
+        # straight back only if there is no other way: on a ring the baton would move back and forth beside a gap for
+        # ever
         others.sort(key=lambda j: j == came_from)
         if first == came_from and not on_track:
-            first = others[0]  # a lap that met a gap goes round the other way
+            first = others[0]  # a lap that meets a gap continues in the other direction
         return [j for j in dict.fromkeys((first, *others)) if j not in lost]
 
 
 @dataclass(frozen=True)
 class JournalSummary:
-    """What the journal has to say for the result."""
+    """What the result needs from the journal."""
 
     folder: Path  # of the journal
-    made: tuple[int, ...]  # activations of everybody
+    made: tuple[int, ...]  # activations of each party
     releases: tuple[tuple[int, float, float], ...]  # (seq, sensitivity, scale) of this party's, in order
     activations: int
     epoch: int
@@ -124,10 +125,10 @@ class PublicPlan:
     relay: bool
     vectors: int
     dim: int
-    largest: float  # no entry of a message may be longer
+    largest: float  # no entry of a message may be larger
     start: int
     pace: Pace
-    lap: tuple[int, ...] | None  # of a relay whose walk goes round and round
+    lap: tuple[int, ...] | None  # of a relay with a periodic walk
     scales: tuple[float, ...]  # of this party's releases
     sensitivity: float
     limit_rho: float
@@ -140,7 +141,7 @@ class PublicPlan:
         return Way(self.party, len(self.names), self.neighbours, self.lap)
 
     def epsilon_at(self, rho: float) -> float:
-        """The exact epsilon of so much rho; between two planned sums, that of the larger."""
+        """The exact epsilon of so much rho; between two planned sums, the value at the larger."""
         # sums only grow
         place = bisect_left(self.spending, rho, key=lambda planned: planned[0] * (1 + self.tolerance))
         return self.spending[place][1] if place < len(self.spending) else self.epsilon
