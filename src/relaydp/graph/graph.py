@@ -23,14 +23,14 @@ MOST_AGENTS = 100_000_000
 def whole(name: str, value: Any, least: int) -> int:
     """The value as an int, or an error that names it."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InputError(f"{name}={value!r}; needed a whole number, at least {least}. Pass one.")
+        raise InputError(f"{name}={value!r}; it must be a whole number, at least {least}.")
     return int(value)
 
 
 def share(name: str, value: Any) -> float:
     """The value as a probability, or an error that names it."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 <= value <= 1:
-        raise InputError(f"{name}={value!r}; needed a probability. Pass a number between 0 and 1.")
+        raise InputError(f"{name}={value!r}; it must be a probability, a number between 0 and 1.")
     return float(value)
 
 
@@ -40,22 +40,24 @@ def _checked_pairs(edges: Any, agents: int) -> np.ndarray:
     if pairs.size == 0:
         pairs = np.zeros((0, 2), np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise InputError(f"edges have shape {pairs.shape}; needed (edges, 2), one pair of agents a row.")
+        raise InputError(f"edges have shape {pairs.shape}; it must be (edges, 2), one pair of agents per row.")
     if pairs.dtype.kind not in "iu":
-        raise InputError(f"edges hold {pairs.dtype}; needed whole numbers. Number the agents 0..{agents - 1}.")
+        raise InputError(
+            f"edges have type {pairs.dtype}; they must be whole numbers. Number the agents 0..{agents - 1}."
+        )
     outside = (pairs < 0) | (pairs >= agents)
     if outside.any():
         i, j = pairs[outside.any(axis=1)][0]
         raise InputError(
-            f"edge ({i}, {j}) names an agent outside 0..{agents - 1}; needed numbers from 0 up. "
-            f"Renumber them, or pass agents={pairs.max() + 1}."
+            f"edge ({i}, {j}) has an agent outside 0..{agents - 1}; agents are numbered from 0. Renumber them, or pass "
+            f"agents={pairs.max() + 1}."
         )
     loops = pairs[:, 0] == pairs[:, 1]
     if loops.any():
         i = pairs[loops][0, 0]
         raise InputError(
-            f"edge ({i}, {i}) joins agent {i} to itself; needed two different agents. "
-            "Remove it (walk='lazy' lets the baton stay where it is)."
+            f"edge ({i}, {i}) joins agent {i} to itself; an edge joins two different agents. Remove it (walk='lazy' "
+            "lets the baton stay where it is)."
         )
     return pairs.astype(np.int64)
 
@@ -103,7 +105,7 @@ class Graph:
     def __post_init__(self) -> None:
         n = whole("agents", self.agents, 2)
         if n > MOST_AGENTS:
-            raise InputError(f"agents={n}; needed at most {MOST_AGENTS}. Is there a stray number in the edges?")
+            raise InputError(f"agents={n}; it must be at most {MOST_AGENTS}. Look for a wrong number in the edges.")
         pairs = _checked_pairs(self.edges, n)
         low, high = pairs.min(axis=1), pairs.max(axis=1)
         code = np.unique(low * n + high)  # one number an edge: sorts and merges duplicates at once
@@ -130,14 +132,14 @@ class Graph:
         _, members = np.unique(label, return_index=True)  # the lowest-numbered agent of each component
         shown = ", ".join(str(agent) for agent in members[:5]) + (", ..." if components > 5 else "")
         raise InputError(
-            f"graph {self.name} is disconnected: {components} components (one agent of each: {shown}); "
-            "needed a connected graph, for the baton to reach everybody. Add edges between those agents, or "
-            "run each component on its own."
+            f"graph {self.name} is disconnected: {components} components (one agent of each: {shown}); a graph must be "
+            "connected for the baton to reach every agent. Add edges between those agents, or run each component on "
+            "its own."
         )
 
     def _agent(self, i: int) -> int:
         if not 0 <= i < self.agents:
-            raise InputError(f"agent {i} is not in graph {self.name}; needed a number in 0..{self.agents - 1}.")
+            raise InputError(f"agent {i} is not in graph {self.name}; it must be a number in 0..{self.agents - 1}.")
         return int(i)
 
     def neighbours(self, i: int) -> np.ndarray:
@@ -188,7 +190,7 @@ class Graph:
         """
         if self.agents > MOST_AGENTS_DENSE:
             raise InputError(
-                f"stationary_of_paper solves a dense {self.agents} x {self.agents} system; needed at most "
+                f"stationary_of_paper solves a dense {self.agents} x {self.agents} system, and takes at most "
                 f"{MOST_AGENTS_DENSE} agents. Use stationary(), which is the same vector."
             )
         scaled = self.laplacian().toarray() / self.degree  # L D^-1
@@ -203,8 +205,8 @@ class Graph:
         new = np.asarray(permutation)
         if new.shape != (self.agents,) or not np.array_equal(np.sort(new), np.arange(self.agents)):
             raise InputError(
-                f"permutation has shape {new.shape} or repeats an agent; needed each of 0..{self.agents - 1} "
-                "once. Pass a permutation of them."
+                f"permutation has shape {new.shape} or repeats an agent; it must have each of 0..{self.agents - 1} "
+                "once."
             )
         return Graph(f"{self.name} relabelled", self.agents, new.astype(np.int64)[self.edges])
 

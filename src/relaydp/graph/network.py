@@ -60,7 +60,7 @@ def check_size(graph: Graph, needs: Iterable[str]) -> None:
     """Refuse a graph whose n x n matrices would not fit."""
     if {"mixing", "laplacian"} & set(needs) and graph.agents > DENSE:
         raise InputError(
-            f"{graph.name} has {graph.agents} agents; synchronous algorithms take up to {DENSE}. Use recal."
+            f"{graph.name} has {graph.agents} agents; synchronous algorithms allow at most {DENSE}. Use recal."
         )
 
 

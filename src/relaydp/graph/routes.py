@@ -147,8 +147,8 @@ def _drawn(graph: Graph, walk: str, activations: int, key: jax.Array, start: int
         at, came_from, hops, block = steps[-1], holders[-1], hops + len(before), block + 1
         if hops > MOST_HOPS:
             raise InputError(
-                f"walk={walk!r} on {graph.name} takes over {MOST_HOPS} hops for {activations} activations; "
-                "needed fewer. Use walk='tour', which takes at most 2 (agents - 1) hops an activation."
+                f"walk={walk!r} on {graph.name} takes over {MOST_HOPS} hops for {activations} activations, which is "
+                "too many. Use walk='tour', which takes at most 2 (agents - 1) hops per activation."
             )
     return _route(np.concatenate(visits), np.concatenate(acts), np.concatenate(activation))
 
@@ -176,14 +176,14 @@ def route(graph: Graph, walk: str, activations: int, *, key: jax.Array, start: i
     choose("rule", rule, RULES)
     activations, start = whole("activations", activations, 1), whole("start", start, 0)
     if start >= graph.agents:
-        raise InputError(f"start={start} is not in {graph.name}; needed an agent in 0..{graph.agents - 1}.")
+        raise InputError(f"start={start} is not in {graph.name}; it must be an agent in 0..{graph.agents - 1}.")
     order = lap_from(graph, walk, start)
     lap = len(order) if order is not None else graph.agents if rule == "plan" else 0
     least = activations * lap
     if least > MOST_HOPS:
         raise InputError(
-            f"{activations} activations of {graph.agents} agents take at least {least} hops; needed at most "
-            f"{MOST_HOPS}. Ask for fewer activations."
+            f"{activations} activations of {graph.agents} agents take at least {least} hops; the limit is {MOST_HOPS}. "
+            "Ask for fewer activations."
         )
     if order is not None:
         return _laps(order, activations, start)
@@ -225,7 +225,7 @@ def rounds(agents: int, activations: int, *, probability: Any = 1.0, key: jax.Ar
     activations = whole("activations", activations, 1)
     p = np.broadcast_to(np.asarray(probability, dtype=np.float64), (agents,))
     if not ((p > 0) & (p <= 1)).all():
-        raise InputError(f"activation probability {p.min():g} to {p.max():g} arrived; needed numbers in (0, 1].")
+        raise InputError(f"the activation probabilities run from {p.min():g} to {p.max():g}; they must be in (0, 1].")
     if (p == 1).all():
         acts = np.ones((activations, agents), bool)
     else:

@@ -26,9 +26,7 @@ TRIES = 100
 
 def _few_enough(name: str, edges: float) -> None:
     if edges > MOST_EDGES:
-        raise InputError(
-            f"{name} would have about {edges:.3g} edges; needed at most {MOST_EDGES}. Use a sparser graph."
-        )
+        raise InputError(f"{name} would have about {edges:.3g} edges; the limit is {MOST_EDGES}. Use a sparser graph.")
 
 
 def _line(n: int) -> np.ndarray:
@@ -276,7 +274,7 @@ def _rewired(n: int, k: int, chance: float, rng: np.random.Generator) -> np.ndar
         if not bad.size:
             return np.stack([low, high], axis=1)
         high[bad] = rng.integers(n, size=len(bad))
-    raise InputError(f"{k} neighbours are too many to rewire among {n} agents; needed fewer.")
+    raise InputError(f"neighbours={k} is too many to rewire among {n} agents; pass fewer.")
 
 
 def _paired(n: int, degree: int, rng: np.random.Generator) -> np.ndarray:
@@ -292,7 +290,7 @@ def _paired(n: int, degree: int, rng: np.random.Generator) -> np.ndarray:
         # one after the other, for two of them may draw the same partner; there are about degree^2 / 4 in all
         for one, other in zip(bad.tolist(), rng.integers(len(ends), size=len(bad)).tolist(), strict=True):
             ends[[one, other], 1] = ends[[other, one], 1]
-    raise InputError(f"degree={degree} is too much to pair {n} agents; needed less.")
+    raise InputError(f"degree={degree} is too large to pair {n} agents; pass a smaller one.")
 
 
 def watts_strogatz(n: int, neighbours: int = 4, rewire: float = 0.1, seed: int = 0) -> Graph:
@@ -318,7 +316,7 @@ def watts_strogatz(n: int, neighbours: int = 4, rewire: float = 0.1, seed: int =
     """
     n, k, chance = whole("n", n, 3), whole("neighbours", neighbours, 2), share("rewire", rewire)
     if k % 2 or k >= n:
-        raise InputError(f"neighbours={k} for n={n}; needed an even number below n: as many on either side.")
+        raise InputError(f"neighbours={k} for n={n}; it must be an even number below n: half of them on either side.")
     name, cure = f"watts-strogatz({n}, {k}, {chance:g})", "raise neighbours or lower rewire"
 
     def draw(derived: int) -> Any:
@@ -353,7 +351,9 @@ def random_regular(n: int, degree: int = 3, seed: int = 0) -> Graph:
     """
     n, degree = whole("n", n, 2), whole("degree", degree, 1)
     if degree >= n or n * degree % 2:
-        raise InputError(f"degree={degree} for n={n}; needed degree < n and an even n * degree. Change either by one.")
+        raise InputError(
+            f"degree={degree} for n={n}; degree must be less than n, and n * degree even. Change either by one."
+        )
 
     def draw(derived: int) -> Any:
         if n > MANY_AGENTS:
@@ -386,7 +386,7 @@ def from_networkx(g: networkx.Graph, name: str | None = None) -> Graph:
     Graph(Petersen Graph: 10 agents, 15 edges)
     """
     if g.is_directed():
-        raise InputError("the graph is directed; batons travel both ways. Pass g.to_undirected().")
+        raise InputError("the graph is directed, and batons pass in both directions. Pass g.to_undirected().")
     nodes = list(g.nodes)
     number = {node: place for place, node in enumerate(nodes)}
     if {str(node) for node in nodes} == {str(i) for i in range(len(nodes))}:
@@ -417,7 +417,7 @@ def from_edges(edges: Iterable[Any], agents: int | None = None, name: str | None
     pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
     numbered = pairs.size > 0 and pairs.dtype.kind in "iu"
     if numbered and pairs.min() == 1 and agents in (None, int(pairs.max())):
-        raise InputError("the edges number the agents from 1; needed numbers from 0. Subtract 1 from each.")
+        raise InputError("the edges number the agents from 1; they must be numbered from 0. Subtract 1 from each.")
     count = agents if agents is not None else int(pairs.max()) + 1 if numbered else 2
     return Graph(name or f"edges({count})", count, pairs)
 
@@ -430,10 +430,12 @@ def _read_edge_list(file: Path) -> Graph:
             continue
         if len(words) != 2 or not all(re.fullmatch(r"\d{1,18}", word) for word in words):
             what = f"{file.name}, line {number}: {line.strip()[:60]!r}"
-            raise InputError(f"{what}; needed two numbers, such as '0 1' or '0,1'. Start headings with #.")
+            raise InputError(
+                f"{what} is not an edge; a line must be two numbers, such as '0 1' or '0,1'. Start headings with #."
+            )
         pairs.append((int(words[0]), int(words[1])))
     if not pairs:
-        raise InputError(f"{file.name} holds no edges; needed one pair of agents a line, such as '0 1'.")
+        raise InputError(f"{file.name} has no edges; it must have one pair of agents per line, such as '0 1'.")
     return from_edges(pairs, name=file.name)
 
 
@@ -444,7 +446,7 @@ def _read_graphml(file: Path) -> Graph:
         read = nx.read_graphml(file)
     except (nx.NetworkXException, SyntaxError, ValueError, LookupError, TypeError, AttributeError) as error:
         what = f"{file.name} is not GraphML ({error})"
-        raise InputError(f"{what}; export it again, or list its edges in a .txt, one pair a line.") from error
+        raise InputError(f"{what}; export it again, or list its edges in a .txt, one pair per line.") from error
     return from_networkx(read, name=file.name)
 
 
@@ -477,7 +479,7 @@ def read_graph(path: str | Path) -> Graph:
     """
     file = Path(path)
     if file.suffix.lower() not in READERS:
-        raise InputError(f"graph file {file.name!r} has an unknown ending; needed one of: {', '.join(READERS)}.")
+        raise InputError(f"graph file {file.name!r} has an unknown suffix; it must be one of: {', '.join(READERS)}.")
     try:
         return READERS[file.suffix.lower()](file)
     except (OSError, UnicodeDecodeError) as error:
@@ -528,10 +530,10 @@ def graph_named(text: str, agents: int | None = None, seed: int = 0) -> Graph:
         pattern, example = NAMED[known]
         match = re.fullmatch(pattern, parameters)
         if colon and not (match and parameters):
-            raise InputError(f"graph {text!r} cannot be read; needed something like {example!r}.")
+            raise InputError(f"graph {text!r} cannot be read; it must look like {example!r}.")
         sized = bool(colon) and kind in ("grid", "torus", "hypercube")
         if agents is None and not sized:
-            raise InputError(f"graph {text!r} does not say how many agents; pass agents, such as agents=8.")
+            raise InputError(f"graph {text!r} does not say how many agents there are; pass agents, such as agents=8.")
         given = [word for word in match.groups() if word is not None] if colon and match else []
         graph = _build_named(kind, given, whole("agents", 2 if agents is None else agents, 2), seed)
     if agents is not None and graph.agents != agents:

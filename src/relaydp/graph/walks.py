@@ -179,8 +179,8 @@ def cycle(graph: Graph) -> np.ndarray:
     order = find_cycle(graph)
     if order is None:
         raise InputError(
-            f"walk='cyclic' needs a Hamiltonian cycle, and graph {graph.name} has none that we could find; "
-            "use walk='tour', which visits every agent on any connected graph."
+            f"walk='cyclic' needs a Hamiltonian cycle, and graph {graph.name} has none that could be found; use "
+            "walk='tour', which visits every agent on any connected graph."
         )
     return order
 

@@ -42,7 +42,7 @@ class Regulariser(Protocol):
 
 def _weight(name: str, value: float) -> float:
     if not (isinstance(value, Real) and np.isfinite(value) and value >= 0):
-        raise InputError(f"{name}={value!r}; needed a finite number >= 0. Pass 0 to leave the term out.")
+        raise InputError(f"{name}={value!r}; it must be a finite number >= 0. Pass 0 to leave the term out.")
     return float(value)
 
 
@@ -221,10 +221,10 @@ def group_lasso(weight: float, groups: Any) -> GroupLasso:
     index = np.asarray(groups)
     if index.ndim != 1 or index.dtype.kind not in "iu" or index.size == 0:
         raise InputError(
-            f"groups has shape {index.shape} and dtype {index.dtype}; needed one whole number >= 0 a coefficient."
+            f"groups has shape {index.shape} and dtype {index.dtype}; it must be one whole number >= 0 per coefficient."
         )
     if index.min() < 0:
-        raise InputError(f"groups holds {index.min()}; needed whole numbers >= 0, one a coefficient.")
+        raise InputError(f"groups has the number {index.min()}; groups are whole numbers >= 0, one per coefficient.")
     sizes = np.bincount(index)
     if (sizes == 0).any():
         raise InputError(f"group {int(np.argmin(sizes))} has no coefficient; number groups 0, 1, 2, ... without gaps.")
@@ -236,7 +236,7 @@ def box(low: float | None, high: float | None) -> Box:
     """low <= x_k <= high; None for no bound on that side."""
     low, high = -np.inf if low is None else low, np.inf if high is None else high
     if not (isinstance(low, Real) and isinstance(high, Real) and low <= high):
-        raise InputError(f"box(low={low!r}, high={high!r}) is no box; needed numbers, low <= high.")
+        raise InputError(f"box(low={low!r}, high={high!r}) is not a box; both must be numbers, with low <= high.")
     return Box(float(low), float(high))
 
 
@@ -248,7 +248,7 @@ def nonnegative() -> Box:
 def l2_ball(radius: float) -> L2Ball:
     """||x||_2 <= radius."""
     if not (isinstance(radius, Real) and np.isfinite(radius) and radius > 0):
-        raise InputError(f"radius={radius!r}; needed a finite number > 0.")
+        raise InputError(f"radius={radius!r}; it must be a finite number > 0.")
     return L2Ball(float(radius))
 
 
