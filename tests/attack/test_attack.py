@@ -270,7 +270,7 @@ def test_what_cannot_be_attacked_is_named_with_its_cure():
     with pytest.raises(rd.errors.InputError, match="another walk"):
         infer(View.of(lazy))
     plain = View.of(run(problem, "dgd", activations=3))
-    with pytest.raises(rd.errors.InputError, match="only recal's baton"):
+    with pytest.raises(rd.errors.InputError, match="is for recal"):
         infer(plain, channel="x")
     skipping = run(problem, "tripd-dist", activations=5, steps={"probability": 0.5})
     with pytest.raises(rd.errors.InputError, match="where a round ends"):

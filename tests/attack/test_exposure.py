@@ -309,7 +309,7 @@ def test_mistakes_are_told_with_their_cure():
         expose(dataclasses.replace(view, intercepts=0), about)
     with pytest.raises(InputError, match="64 values|63 values"):
         About.of(result, shape=(7, 9, 1))
-    with pytest.raises(InputError, match="low < high"):
+    with pytest.raises(InputError, match="low must be less than high"):
         dataclasses.replace(about, low=2.0)
     seldom = run(small(), mechanism="published", noise=1.0, activations=1)
     with pytest.raises(InputError, match="more activations"):

@@ -283,7 +283,7 @@ def test_labels_that_a_gradient_does_not_tell_are_asked_for():
 
 def test_mistakes_are_met_before_anything_runs(six):
     shared, _, _ = six
-    for options, text in (({"batch": 0}, "batch=0"), ({"labels": [1, 2]}, "one a record"), ({"steps": 0}, "steps=0")):
+    for options, text in (({"batch": 0}, "batch=0"), ({"labels": [1, 2]}, "one per record"), ({"steps": 0}, "steps=0")):
         with pytest.raises(InputError, match=text):
             dlg.reconstruct(shared, KEY, **options)
     with pytest.raises(InputError, match="from_vector"):
@@ -291,7 +291,7 @@ def test_mistakes_are_met_before_anything_runs(six):
     with pytest.raises(InputError, match="finite"):
         broken = {**shared.gradient, "b": jnp.full(10, jnp.nan)}
         dlg.reconstruct(dataclasses.replace(shared, gradient=broken), KEY)
-    with pytest.raises(InputError, match="low < high"):
+    with pytest.raises(InputError, match="low must be less than high"):
         dlg.reconstruct(dataclasses.replace(shared, low=1.0), KEY)
     with pytest.raises(InputError, match="Linear"):
         closed_form.reconstruct(shared)

@@ -468,7 +468,7 @@ def test_folders_are_written_whole_and_only_ours_are_replaced(kind, compared, at
 def test_damaged_files_are_refused(load, content, tmp_path):
     for name in ("comparison.json", "attack.json"):
         (tmp_path / name).write_text(content)
-    with pytest.raises(InputError, match="we can read"):
+    with pytest.raises(InputError, match="that can be read"):
         load(tmp_path)
 
 
@@ -498,17 +498,20 @@ def test_the_command_writes_a_page_and_files(saved, compared, attacked, tmp_path
 
 
 BAD = {
-    "missing": (lambda place, saved: [place / "nowhere"], "is not there"),
+    "missing": (lambda place, saved: [place / "nowhere"], "does not exist"),
     "file": (lambda place, saved: [saved / "private" / "publish" / "model.npz"], "is a file"),
-    "empty": (lambda place, saved: [place], "holds none of"),
+    "empty": (lambda place, saved: [place], "has none of"),
     "exists": (lambda place, saved: [saved / "private", "--out", place / "page.html"], "exists already"),
-    "not-ours": (lambda place, saved: [saved / "private", "--out", place / "page.html", "--overwrite"], "no report of"),
+    "not-ours": (
+        lambda place, saved: [saved / "private", "--out", place / "page.html", "--overwrite"],
+        "not a report of",
+    ),
     "no-parent": (lambda place, saved: [saved / "private", "--out", place / "no" / "page.html"], "cannot be made"),
     "folder": (lambda place, saved: [saved / "private", "--out", place], "is a folder"),
     "files": (lambda place, saved: [saved / "private", "--out", place / "a.html", "--files", place], "exists already"),
     "files-other": (
         lambda place, saved: [saved / "private", "--out", place / "a.html", "--files", place, "--overwrite"],
-        "leaves it alone",
+        "does not replace it",
     ),
 }
 
@@ -561,7 +564,7 @@ def test_out_is_checked_before_anything_runs(command, tmp_path, monkeypatch):
     monkeypatch.setattr("relaydp.settings.config.read_config", lambda *_: pytest.fail("it ran"))
     monkeypatch.setattr("relaydp.cli.attack._fresh", lambda *_: pytest.fail("it ran"))
     (tmp_path / "mine.txt").write_text("mine")
-    for extra, expected in (([], "exists already"), (["--overwrite"], "leaves it alone")):
+    for extra, expected in (([], "exists already"), (["--overwrite"], "does not replace it")):
         done = CliRunner().invoke(app, [command, "--out", str(tmp_path), *extra], prog_name="relaydp")
         assert done.exit_code == 2 and expected in done.stderr
     done = CliRunner().invoke(app, [command, "--overwrite"], prog_name="relaydp")

@@ -62,7 +62,8 @@ def reconstruct(
     model = shared.model
     if not isinstance(model, Linear):
         raise InputError(
-            f"a {type(model).__name__} arrived; closed forms need a Linear model. Use dlg, inverting or gradinversion."
+            f"the model is a {type(model).__name__}; a closed form needs a Linear model. Use dlg, inverting or "
+            "gradinversion."
         )
     g = np.asarray(shared.gradient["W"], dtype=np.float64)
     W = np.asarray(shared.params["W"], dtype=np.float64)

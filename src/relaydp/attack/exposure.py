@@ -70,8 +70,8 @@ class About:
         norm = known["record_norm"]
         if known["ranges"] is None and norm is None:
             raise InputError(
-                "this run had neither ranges nor record_norm, so nothing says how large a value may be. Make an About "
-                "with the low and high you know."
+                "this run had neither ranges nor record_norm, so the largest value that a record may have is unknown. "
+                "Make an About with the low and high that you know."
             )
         if ranges is not None:
             features = len(ranges[0])
@@ -98,9 +98,14 @@ class About:
     def __post_init__(self) -> None:
         choose("loss to attack", self.loss, get_args(LossName))
         if not self.low < self.high or not math.isfinite(self.high - self.low):
-            raise InputError(f"low={self.low}, high={self.high} arrived; needed low < high, both finite and public.")
+            raise InputError(
+                f"low={self.low}, high={self.high}; low must be less than high, and both finite and public."
+            )
         if self.ranges is not None and len(self.ranges[0]) != self.features:
-            raise InputError(f"shape={self.shape} has {self.features} values; the ranges have {len(self.ranges[0])}.")
+            raise InputError(
+                f"shape={self.shape} has {self.features} values, and the ranges have {len(self.ranges[0])}. Make them "
+                "agree."
+            )
 
     @property
     def features(self) -> int:
@@ -196,13 +201,15 @@ def expose(
         mine = found.of(agent)
         mine = mine[found.read[mine]]
         if len(mine) == 0:
-            notes.append(f"Agent {agent} gave no gradient away: it acted too seldom.")
+            notes.append(f"Agent {agent} revealed no gradient: it acted too seldom.")
             continue
         rows.append(_reconstruct(found, mine, about, method, key, agent, steps, restarts))
         if progress is not None:
             progress(k + 1, len(wanted))
     if not rows:
-        raise InputError("no agent gave a gradient away: nobody acted twice. Attack a run with more activations.")
+        raise InputError(
+            "no agent revealed a gradient, because no agent acted twice. Attack a run with more activations."
+        )
     at = np.array([one.row for one in rows])
     hidden = 1.0 - found.exact[at].mean(axis=1)
     if view.noisy and not found.exact[at].any():
@@ -243,7 +250,7 @@ def _check_fits(view: View, about: About) -> None:
     free = about.outputs if about.intercept else 0
     if view.intercepts != free:
         raise InputError(
-            f"the view has intercepts={view.intercepts}; needed {free}. Pass View.of(result, intercepts={free})."
+            f"the view has intercepts={view.intercepts}; it must be {free}. Pass View.of(result, intercepts={free})."
         )
 
 
@@ -253,13 +260,13 @@ def _wanted(view: View, agents: Iterable[int] | None, notes: list[str]) -> list[
         wanted = [int(i) for i in agents]
         for i in wanted:
             if not 0 <= i < view.agents:
-                raise InputError(f"agent {i} was asked for; the agents are numbered 0 to {view.agents - 1}.")
+                raise InputError(f"agent {i} does not exist; the agents are numbered 0 to {view.agents - 1}.")
     else:
         wanted = np.flatnonzero(sizes == 1).tolist() or list(range(view.agents))
     many = [i for i in wanted if sizes[i] > 1]
     if many:
         held = f"agent {many[0]} holds {sizes[many[0]]} records" if len(many) == 1 else f"{len(many)} agents hold more"
-        notes.append(f"Only agents with one record give it away; {held}: what comes out is a weighted mean of them.")
+        notes.append(f"Only agents with one record reveal it; {held}, and the attack finds a weighted mean of them.")
     return wanted
 
 

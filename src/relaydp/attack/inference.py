@@ -48,9 +48,12 @@ def inference_for(algorithm: str, noisy: bool, channel: str | None = None) -> In
     """
     if algorithm not in INFERENCES:
         find_algorithm(algorithm)  # an unknown name is told so first
-        raise InputError(f"no inference is written for {algorithm!r}; needed one of: {', '.join(sorted(INFERENCES))}.")
+        raise InputError(f"there is no inference for {algorithm!r}; use one of: {', '.join(sorted(INFERENCES))}.")
     if channel is not None and algorithm != "recal":
-        raise InputError(f"channel={channel!r} arrived for {algorithm}; only recal's baton has two. Leave it out.")
+        raise InputError(
+            f"channel={channel!r} is for recal, whose baton has two channels, and the algorithm is {algorithm}. Leave "
+            "it out."
+        )
     if algorithm == "recal":
         return CHANNELS[choose("channel", channel or ("x" if noisy else "u"), CHANNELS)]
     return INFERENCES[algorithm]
@@ -113,8 +116,8 @@ def _relay(view: View) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """A holder that only relays passes the same bits on: that is how one tells who acted."""
     if view.walk == "lazy":
         raise InputError(
-            "on a lazy walk the holder may act several times before it sends, and one message does not tell its "
-            "gradients apart. Attack a run with another walk."
+            "on a lazy walk the holder may act several times before it sends, and one message cannot separate its "
+            "gradients. Attack a run with another walk."
         )
     sent = dict(view.transcript.payload)
     changed = np.zeros(len(view.transcript), bool)
@@ -145,8 +148,8 @@ def _rounds(view: View, links: str) -> tuple[np.ndarray, np.ndarray, dict[str, n
     probability = np.asarray(getattr(view.steps, "probability", 1.0))
     if rows % each or (probability < 1.0).any():
         raise InputError(
-            f"{rows} messages are no whole number of rounds of {each}: where agents skip rounds, or a transcript is "
-            "cut, it does not say where a round ends. Attack a whole run in which everybody acts in every round."
+            f"{rows} messages are not a whole number of rounds of {each}: if agents skip rounds, or a transcript is "
+            "cut, it is unknown where a round ends. Attack a complete run in which everybody acts in every round."
         )
     if links == "slots":
         slots = np.arange(int(graph.degree.max()))[None, :]

@@ -136,8 +136,8 @@ class LeNet(Model):
     def init(self, key: PRNGKeyArray, shape: tuple[int, ...], classes: int) -> Params:
         if len(shape) != 3:
             raise InputError(
-                f"images of shape {shape} arrived; the network needed (height, width, channels). "
-                "Reshape them, or attack a Linear model."
+                f"the images have shape {shape}; the network needs (height, width, channels). Reshape them, or attack "
+                "a Linear model."
             )
         height, width, channels = shape
         shapes: dict[str, tuple[int, ...]] = {}

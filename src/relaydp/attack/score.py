@@ -107,7 +107,7 @@ def ssim(a: np.ndarray, b: np.ndarray, low: float = 0.0, high: float = 1.0) -> f
     """
     a, b = _pair(a, b)
     if a.ndim != 3:
-        raise InputError(f"images of shape {a.shape} arrived; needed (height, width, channels). Reshape them.")
+        raise InputError(f"the images have shape {a.shape}; it must be (height, width, channels). Reshape them.")
     side = min(SSIM_WINDOW, *(size - 1 + size % 2 for size in a.shape[:2]))
     ticks = np.arange(side) - side // 2
     window = np.exp(-0.5 * (ticks / SSIM_SPREAD) ** 2)
@@ -128,7 +128,7 @@ def ssim(a: np.ndarray, b: np.ndarray, low: float = 0.0, high: float = 1.0) -> f
 def _pair(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if a.shape != b.shape:
-        raise InputError(f"arrays of shapes {a.shape} and {b.shape} arrived; needed the same shape for both.")
+        raise InputError(f"the arrays have shapes {a.shape} and {b.shape}; both must have the same shape.")
     return a, b
 
 

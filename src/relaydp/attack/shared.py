@@ -70,19 +70,19 @@ def check(shared: Shared, batch: int, steps: int, restarts: int) -> None:
     """Refuse what no attack can work with, before anything is compiled."""
     for name, value in (("batch", batch), ("steps", steps), ("restarts", restarts)):
         if value < 1:
-            raise InputError(f"{name}={value} arrived; needed 1 or more. Leave it out for the usual number.")
+            raise InputError(f"{name}={value}; it must be 1 or more. Leave it out for the default.")
     if not shared.low < shared.high:
         raise InputError(
-            f"low={shared.low}, high={shared.high} arrived; needed low < high: the public range of values."
+            f"low={shared.low}, high={shared.high}; low must be less than high: they are the public range of values."
         )
     sizes, needed = ({k: jnp.shape(v) for k, v in tree.items()} for tree in (shared.gradient, shared.params))
     if sizes != needed:
         raise InputError(
-            f"a gradient of shapes {sizes} arrived; the parameters have {needed}. Pass the gradient in the parameters "
+            f"the gradient has shapes {sizes}, and the parameters have {needed}. Pass the gradient in the parameters "
             "of the model attacked; Linear.from_vector turns a vector of relaydp into them."
         )
     if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in shared.gradient.values()):
-        raise InputError("a gradient with NaN or infinite entries arrived; needed finite ones. Attack another message.")
+        raise InputError("the gradient has NaN or infinite entries; all must be finite. Attack another message.")
 
 
 # -- distances between gradients, and priors on images
@@ -297,8 +297,8 @@ def restore_labels(shared: Shared, batch: int, key: PRNGKeyArray) -> Array:
     model, gradient = shared.model, shared.gradient
     if model.loss == "least-squares" or (model.loss == "logistic" and "b" not in gradient):
         raise InputError(
-            f"no labels arrived, and a gradient of {model.loss} {'with' if 'b' in gradient else 'without'} intercept "
-            "does not tell them. Pass labels=, or use relaydp.attack.closed_form."
+            f"labels= is missing, and a gradient of {model.loss} {'with' if 'b' in gradient else 'without'} intercept "
+            "does not reveal them. Pass labels=, or use relaydp.attack.closed_form."
         )
     scores = _scores(model, shared.params, first_images(shared, key, 1, GUESSES)[0])
     if model.loss == "logistic":
@@ -333,7 +333,8 @@ def known_or_restored(shared: Shared, labels: Any, batch: int, key: PRNGKeyArray
         found = jnp.asarray(labels)
         if found.shape != (batch,):
             raise InputError(
-                f"labels of shape {found.shape} arrived for batch={batch}; needed one a record. Omit them to restore."
+                f"the labels have shape {found.shape} for batch={batch}; there must be one per record. Omit them to "
+                "restore them."
             )
     outputs = jnp.zeros((batch, shared.params["W"].shape[1]), shared.params["W"].dtype)
     return shared.model.encoded(found, outputs)

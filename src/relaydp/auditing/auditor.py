@@ -342,12 +342,12 @@ def _check(
     if walk == "lazy":
         raise InputError("walk='lazy' lets a holder act unseen, so that messages show less; audit another walk.")
     if not isinstance(budget, Budget):
-        raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...): the claim to put to the test.")
+        raise PrivacyError(f"budget={budget!r}; it must be Budget(epsilon=..., delta=...), the claim to test.")
     whole = isinstance(runs, int | np.integer) and not isinstance(runs, bool)
     if runs is not None and not (whole and runs >= LEAST_RUNS):
-        raise InputError(f"runs={runs!r}; needed a whole number, at least {LEAST_RUNS}: fewer prove nothing.")
+        raise InputError(f"runs={runs!r}; it must be a whole number, at least {LEAST_RUNS}: fewer prove nothing.")
     if not 0.5 < confidence < 1.0:
-        raise InputError(f"confidence={confidence!r}; needed a number between 0.5 and 1, such as 0.999.")
+        raise InputError(f"confidence={confidence!r}; it must be a number between 0.5 and 1, such as 0.999.")
     if seed is not None:
         check_seed(seed)
 

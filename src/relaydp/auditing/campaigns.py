@@ -340,7 +340,8 @@ def load_attack(folder: str | os.PathLike[str]) -> SavedAttack:
         return SavedAttack(saved["title"], saved["contains"], summary, images, dict(saved["versions"]))
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path} is not an attack we can read ({error}); needed a folder written by `relaydp attack --out`."
+            f"{path} is not an attack that can be read ({error}); it must be a folder written by `relaydp attack "
+            "--out`."
         ) from error
 
 
@@ -367,7 +368,9 @@ def campaign(
     for method in methods:
         choose("method", method, METHODS)
     if not targets or not methods:
-        raise InputError(f"{len(targets)} runs and {len(methods)} methods arrived; needed at least one of each.")
+        raise InputError(
+            f"there are {len(targets)} runs and {len(methods)} methods; there must be at least one of each."
+        )
     return Campaign(tuple(_attacks(targets, methods, seed, iterations, restarts, report)))
 
 

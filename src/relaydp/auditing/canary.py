@@ -111,7 +111,7 @@ def _mirrored(problem: Problem, features: np.ndarray) -> np.ndarray:
 def _extreme(problem: Problem) -> tuple[tuple[np.ndarray, object], tuple[np.ndarray, object]]:
     if isinstance(problem.loss, CustomLoss):
         raise InputError(
-            "what the worst record of a custom loss is cannot be told; pass problem=(D, D') with records of yours, or "
+            "the worst record of a custom loss is unknown; pass problem=(D, D') with records of yours, or "
             "canary='mislabelled' or 'stranger'."
         )
     features = problem.data.features

@@ -98,8 +98,8 @@ def check_memory(plan: Plan, runs: int) -> None:
     kept = 2 * runs * int(plan.route.acts.sum()) * 8
     if kept > MOST_BYTES:
         raise InputError(
-            f"{2 * runs} runs of {int(plan.route.acts.sum())} releases would keep {kept / 2**30:.1f} GiB; needed at "
-            f"most {MOST_BYTES / 2**30:.0f}. Ask for fewer runs, activations or agents."
+            f"{2 * runs} runs of {int(plan.route.acts.sum())} releases would keep {kept / 2**30:.1f} GiB; the limit is "
+            f"{MOST_BYTES / 2**30:.0f}. Ask for fewer runs, activations or agents."
         )
 
 

@@ -47,7 +47,7 @@ def run_experiments(
     """
     home = Path(folder)
     if home.exists() and not home.is_dir():
-        raise InputError(f"{home} is a file; needed a folder to keep cells, figures and the page in.")
+        raise InputError(f"{home} is a file; cells, figures and the page need a folder. Choose another path.")
     (home / "cells").mkdir(parents=True, exist_ok=True)
     work = _work(experiments, effort)
     todo = [(experiment, cell) for experiment, cell in work if fresh or read_cell(home, cell) is None]

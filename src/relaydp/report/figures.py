@@ -167,6 +167,6 @@ def _agents(numbers: list[int]) -> str:
 def _save(figure: Any, path: Path) -> None:
     """Write a figure; without the drawing program's version in it, so that the same data gives the same file."""
     if path.suffix.lower() not in KINDS:
-        raise InputError(f"a figure {path.name!r} was asked for; needed a name that ends in {', '.join(KINDS)}.")
+        raise InputError(f"{path.name!r} is not a figure that can be drawn; its name must end in {', '.join(KINDS)}.")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None} if path.suffix.lower() == ".png" else None)

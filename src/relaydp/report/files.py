@@ -27,10 +27,12 @@ def check_files(folder: Path, overwrite: bool) -> None:
     if folder.exists() and not overwrite:
         raise InputError(f"--files {folder} exists already; choose another folder, or pass --overwrite to replace it.")
     if folder.exists() and not (folder.is_dir() and ((folder / MARK).is_file() or not any(folder.iterdir()))):
-        raise InputError(f"--files {folder} has no {MARK} in it, so --overwrite leaves it alone; choose another.")
+        raise InputError(f"--files {folder} has no {MARK} in it, so --overwrite does not replace it; choose another.")
     parent = next((place for place in folder.absolute().parents if place.exists()), None)
     if parent is None or not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"--files {folder} cannot be made: {parent} is no folder we may write to. Choose another.")
+        raise InputError(
+            f"--files {folder} cannot be made: {parent} is not a folder with write permission. Choose another."
+        )
 
 
 def write_files(

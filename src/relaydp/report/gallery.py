@@ -56,8 +56,8 @@ def _checked(label: str, images: Images) -> list[np.ndarray]:
     for image in there:
         if np.ndim(image) != 3 or np.shape(image)[2] not in (1, 3):
             raise InputError(
-                f"row {label!r} has an image of shape {np.shape(image)}; needed (height, width, 1 or 3). Records that "
-                "are no images are shown by their error: use draw_search."
+                f"row {label!r} has an image of shape {np.shape(image)}; it must be (height, width, 1 or 3). For "
+                "records that are not images use draw_search, which shows their error."
             )
     return there
 

@@ -289,15 +289,17 @@ def _settings(run: Run) -> list[tuple[str, str]]:
 def check_page(path: Path, overwrite: bool) -> None:
     """Refuse an --out that could not be written, before anything is read."""
     if path.is_dir():
-        raise InputError(f"--out {path} is a folder; needed a file, such as {path / 'report.html'}.")
+        raise InputError(f"--out {path} is a folder; it must be a file, such as {path / 'report.html'}.")
     if path.exists() and not overwrite:
         raise InputError(f"--out {path} exists already; choose another name, or pass --overwrite to replace it.")
     if path.exists() and MARK not in path.read_bytes()[:4000].decode("utf-8", "replace"):
-        raise InputError(f"--out {path} is no report of relaydp, so --overwrite leaves it alone; choose another name.")
+        raise InputError(
+            f"--out {path} is not a report of relaydp, so --overwrite does not replace it; choose another name."
+        )
     parent = path.absolute().parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(
-            f"--out {path} cannot be made: {parent} is no folder we may write to. Make it, or choose another."
+            f"--out {path} cannot be made: {parent} is not a folder with write permission. Make it, or choose another."
         )
 
 

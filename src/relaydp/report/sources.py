@@ -82,14 +82,14 @@ def read_sources(folders: Sequence[Path], public: bool = False) -> Sources:
 def _kind(folder: Path) -> str:
     writers = ", ".join(f"`{command}`" for command in MARKS.values())
     if not folder.exists():
-        raise InputError(f"{folder} is not there; needed a folder written by one of {writers}.")
+        raise InputError(f"{folder} does not exist; it must be a folder written by one of {writers}. Check the path.")
     if not folder.is_dir():
-        raise InputError(f"{folder} is a file; needed the folder that one of {writers} wrote.")
+        raise InputError(f"{folder} is a file; it must be the folder that one of {writers} wrote.")
     for mark in MARKS:
         if find_saved(folder, mark) is not None:
             return mark
     raise InputError(
-        f"{folder} holds none of {', '.join(MARKS)}; needed a folder written by one of {writers}. Give that one."
+        f"{folder} has none of {', '.join(MARKS)}; it must be a folder written by one of {writers}. Pass that one."
     )
 
 
@@ -98,13 +98,16 @@ def _public_half(folder: Path) -> Path:
     result = load_result(folder)
     if not result.private:
         raise PrivacyError(
-            f"{folder} is no private run ({result.guarantee.partition('.')[0]}); a public page needs a promise. Leave "
-            "it out, or leave --public out."
+            f"{folder} is not a private run ({result.guarantee.partition('.')[0]}); a public page needs a promise. "
+            "Leave it out, or leave --public out."
         )
     if (folder / PUBLISH).is_dir():
         return folder / PUBLISH
     if find_saved(folder, "trace.csv") is not None:
-        raise PrivacyError(f"{folder} holds measurements beside what may be published; needed a folder with publish/.")
+        raise PrivacyError(
+            f"{folder} holds measurements beside what may be published; it must have them apart, in a folder with "
+            "publish/. Use such a run."
+        )
     return folder
 
 
@@ -112,15 +115,15 @@ def _run(label: str, folder: Path) -> Run:
     result = load_result(folder)
     if result.trace is None and (folder / PUBLISH).is_dir():
         raise InputError(
-            f"{folder} has no trace.csv, so there is no history to draw; needed a run that was measured as it went. "
-            "Run it again with trace=True, which `relaydp run` always does."
+            f"{folder} has no trace.csv, so there is no history to draw. Run it again with trace=True, which `relaydp "
+            "run` always does."
         )
     try:  # the certificate as it was written: that is the one somebody relies on
         certificate = json.loads((find_saved(folder, "certificate.json") or folder / "certificate.json").read_text())
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{folder}/certificate.json cannot be read ({error}); needed the file that the run wrote. Use the folder "
-            "as it was saved."
+            f"{folder}/certificate.json cannot be read ({error}); it must be the file that the run wrote. Use the "
+            "folder as it was saved."
         ) from error
     if isinstance(certificate, dict) and "private" in certificate and "simulation" not in certificate:
         certificate = result.certificate()  # of an earlier version, which called noise from a seed private
@@ -137,8 +140,8 @@ def _check_certificate(folder: Path, certificate: Any, result: Result) -> None:
     for name in ("private", "simulation", "promise", "epsilon", "epsilon_planned", "delta", "agents"):
         if name not in saved or not _same(saved[name], again[name]):
             raise InputError(
-                f"{folder}/certificate.json says {name}={str(saved.get(name))[:60]!r}, where the run's ledger and "
-                "summary give something else; needed the files as the run wrote them. Use an unedited copy."
+                f"{folder}/certificate.json says {name}={str(saved.get(name))[:60]!r}, and the run's ledger and "
+                "summary say something else: a file was edited. Use an unedited copy."
             )
 
 
