@@ -430,7 +430,7 @@ def test_secret_noise_goes_into_no_objective(problem):
     oracle, turn = oracles(problem, "walkman", "objective", False)
     zeros = jnp.zeros(problem.dim)
     hidden = turn._replace(key=None, draws=jnp.full(problem.dim, 3, jnp.int64))
-    with pytest.raises(rd.errors.PrivacyError, match="key=None arrived for noise in the objective"):
+    with pytest.raises(rd.errors.PrivacyError, match="key=None for noise in the objective"):
         oracle(hidden).argmin(zeros, turn.kappa, zeros, False)
 
 

@@ -228,16 +228,16 @@ def forgets_u(setting, steps, state, payload):
         (changed(recal.RECAL, step=asks_again_elsewhere), "asked the records twice in one turn"),
         (changed(recal.RECAL, init=asks_at_once), "init asked the records"),
         (changed(nids.NIDS, step=asks_never), "asks for no gradient"),
-        (changed(nids.NIDS, step=looks_at_others), "what others keep to themselves"),
-        (changed(nids.NIDS, step=asks_after_hearing), "hear its neighbours"),
-        (changed(nids.NIDS, step=sends_what_it_heard), "hear its neighbours"),
-        (changed(nids.NIDS, answer=lambda state: state.z[0]), "something else than the agents' copies"),
-        (changed(nids.NIDS, exchanges=2), "sends something else"),
+        (changed(nids.NIDS, step=looks_at_others), "private state of others"),
+        (changed(nids.NIDS, step=asks_after_hearing), "its neighbours' messages"),
+        (changed(nids.NIDS, step=sends_what_it_heard), "its neighbours' messages"),
+        (changed(nids.NIDS, answer=lambda state: state.z[0]), "not made of the agents' copies"),
+        (changed(nids.NIDS, exchanges=2), "sends something other"),
         (changed(recal.RECAL, receive=None), "Algorithm.receive"),
-        (changed(recal.RECAL, receive=forgets_u), "baton that tells all"),
+        (changed(recal.RECAL, receive=forgets_u), "baton with all"),
         (changed(recal.RECAL, vectors=3), "sends 2 vectors"),
         (ALGORITHMS["gradient-tracking"], "sends 2 vectors"),
-        (ALGORITHMS["tripd-dist"], "sends something else"),
+        (ALGORITHMS["tripd-dist"], "sends something other"),
         (ALGORITHMS["d-admm"], "does not ask its records for gradients"),
     ],
 )
@@ -270,13 +270,13 @@ def test_a_key_gives_what_drawing_outside_gives(name, kind):
     drawn = played(name, kind)
     assert np.stack(seen.sent).tobytes() == np.stack(drawn.sent).tobytes()
     assert seen.rows == drawn.rows
-    with pytest.raises(PrivacyError, match="the plan pays for 7"):
+    with pytest.raises(PrivacyError, match="the plan has noise for 7"):
         parties[0].relay(parties[0].begin(), parties[0].first_baton(), 50, 7)
 
 
 def test_rounds_take_no_key():
     _, own, graph, plan = plan_for("nids", MAIN)
-    with pytest.raises(PrivacyError, match="a key arrived for rounds"):
+    with pytest.raises(PrivacyError, match="noise for rounds is a key"):
         LocalParty(plan, graph, 0, own[0], Keyed(NOISE_KEY))
 
 
@@ -385,7 +385,7 @@ def test_rows_come_back_as_they_were_packed_and_other_lengths_are_refused(name):
     assert local._pack(local._unpack(rows)) == rows
     assert len(rows) == len(local.begin()) and rows != local.begin()
     for wrong in (rows[:-8], rows + bytes(8), b""):
-        with pytest.raises(InputError, match=f"rows of {len(wrong)} bytes arrived; needed {len(rows)}"):
+        with pytest.raises(InputError, match=f"rows have {len(wrong)} bytes; they must have {len(rows)}"):
             local._unpack(wrong)
 
 
@@ -393,7 +393,7 @@ def test_a_baton_that_is_none_is_refused():
     local = parties_for("recal", MAIN)[0]
     baton = local.first_baton()
     for wrong in (baton[0], baton[:, :-1], baton.astype(np.float32), np.full_like(baton, np.nan)):
-        with pytest.raises(InputError, match="a baton of shape"):
+        with pytest.raises(InputError, match="a baton has shape"):
             local.relay(local.begin(), wrong, 0, 0)
     with pytest.raises(InputError, match="an ending of shape"):
         local.answer(baton[:1])
@@ -403,7 +403,7 @@ def test_a_round_needs_all_neighbours_and_nobody_else():
     local = parties_for("nids", MAIN)[3]
     released, message = local.speak(local.begin(), 0, 0)
     for wrong in ({}, {0: message}, {2: message, 0: message}):
-        with pytest.raises(InputError, match=r"needed one of each neighbour of party 3, \[2\]"):
+        with pytest.raises(InputError, match=r"party 3 needs one of each neighbour, \[2\]"):
             local.listen(local.begin(), 0, 0, released, wrong)
     with pytest.raises(InputError, match="a message of party 2"):
         local.listen(local.begin(), 0, 0, released, {2: message[0]})
@@ -414,14 +414,14 @@ def test_a_round_needs_all_neighbours_and_nobody_else():
 def test_an_activation_that_is_not_planned_is_refused():
     local = parties_for("recal", MAIN)[0]
     for activation in (-1, local.plan.activations):
-        with pytest.raises(PrivacyError, match="the plan pays for 7"):
+        with pytest.raises(PrivacyError, match="the plan has noise for 7"):
             local.relay(local.begin(), local.first_baton(), 0, activation)
 
 
 def test_calls_of_the_other_kind_are_refused():
     relay, rounds = parties_for("recal", MAIN)[0], parties_for("nids", MAIN)[0]
     for call in (lambda: relay.speak(relay.begin(), 0, 0), lambda: relay.share(relay.begin())):
-        with pytest.raises(InputError, match="recal is no rounds; needed first_baton and relay"):
+        with pytest.raises(InputError, match="recal has kind 'relay', not 'rounds'; call first_baton and relay"):
             call()
     for call in (rounds.first_baton, lambda: rounds.relay(rounds.begin(), np.zeros((1, rounds.dim)), 0, 0)):
         with pytest.raises(InputError, match="nids is no relay; needed speak"):
@@ -432,7 +432,7 @@ def test_a_party_takes_what_was_planned_and_nothing_else():
     problem, own, graph, plan = plan_for("recal", MAIN)
     draw = draw_of(0, 4, True)
     for records in (own[1], problem):
-        with pytest.raises(InputError, match="Bring all of party 0's own records"):
+        with pytest.raises(InputError, match="Pass all of party 0's own records"):
             LocalParty(plan, graph, 0, records, draw)
     with pytest.raises(InputError, match="party 4 of kite"):
         LocalParty(plan, graph, 4, own[0], draw)
@@ -456,5 +456,5 @@ def test_a_party_takes_what_was_planned_and_nothing_else():
 def test_a_draw_of_another_shape_is_refused():
     _, own, graph, plan = plan_for("recal", MAIN)
     local = LocalParty(plan, graph, 0, own[0], lambda value, *_: value[:-1])
-    with pytest.raises(InputError, match="a draw of shape"):
+    with pytest.raises(InputError, match="a draw has shape"):
         local.relay(local.begin(), local.first_baton(), 0, 0)

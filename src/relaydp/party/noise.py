@@ -70,7 +70,7 @@ class Seeded:
     def row(self, party: int, agents: int) -> Seeded:
         """The same noise as party `party` of `agents` gets of it in a round."""
         if not 0 <= party < agents:
-            raise InputError(f"party={party} of {agents} arrived; needed 0 to {agents - 1}. Count parties from 0.")
+            raise InputError(f"party={party} of {agents}; it must be 0 to {agents - 1}. Count parties from 0.")
         return Seeded(self.seed, row=(party, agents))
 
     def __call__(self, value: np.ndarray, scale: float, sensitivity: float, hop: int) -> np.ndarray:
@@ -97,18 +97,18 @@ def _checked(value: np.ndarray, scale: float, sensitivity: float) -> np.ndarray:
     for name, number in (("scale", scale), ("sensitivity", sensitivity)):
         if not SMALLEST <= number <= LARGEST:
             raise PrivacyError(
-                f"{name}={number!r} arrived; needed a number from {SMALLEST:g} to {LARGEST:g}, or nothing can be "
-                "promised. Take it from the agreed plan."
+                f"{name}={number!r}; it must be a number from {SMALLEST:g} to {LARGEST:g}, or nothing can be promised. "
+                "Take it from the agreed plan."
             )
     value = np.asarray(value)
     if value.dtype != np.float64 or value.ndim != 1 or not value.size:
         raise PrivacyError(
-            f"a value of type {value.dtype} and shape {value.shape} arrived; needed one float64 vector. Release each "
+            f"the value has type {value.dtype} and shape {value.shape}; it must be one float64 vector. Release each "
             "vector by itself."
         )
     if not np.isfinite(value).all():
         raise PrivacyError(
-            "a value with an infinite or undefined coordinate arrived, which no noise hides; nothing was released. "
-            "Look for such numbers, or for ones beyond the agreed bounds, in the records."
+            "the value has an infinite or undefined coordinate, which no noise hides; nothing was released. Look for "
+            "such numbers, or for ones beyond the agreed bounds, in the records."
         )
     return value

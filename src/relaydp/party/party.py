@@ -131,8 +131,8 @@ class LocalParty:
         self._must("rounds")
         if heard.keys() != self._neighbours:
             raise InputError(
-                f"messages of {sorted(heard)} arrived in round {hop}; needed one of each neighbour of party "
-                f"{self.party}, {sorted(self._neighbours)}. Wait until all are there."
+                f"round {hop} has messages of {sorted(heard)}; party {self.party} needs one of each neighbour, "
+                f"{sorted(self._neighbours)}. Wait until all have come."
             )
         others = np.zeros((self._inputs.agents, self.dim))
         for neighbour, message in heard.items():
@@ -156,14 +156,15 @@ class LocalParty:
     def _must(self, kind: str) -> None:
         if kind != self.algorithm.kind:
             calls = {"relay": "first_baton and relay", "rounds": "speak, listen and share"}
-            raise InputError(f"{self.algorithm.name} is no {kind}; needed {calls[self.algorithm.kind]}.")
+            own = self.algorithm.kind
+            raise InputError(f"{self.algorithm.name} has kind {own!r}, not {kind!r}; call {calls[own]}.")
 
     def _paid(self, activation: int) -> tuple[np.float64, np.float64]:
         """The planned noise of an activation, and the sensitivity that it is for."""
         if not 0 <= activation < self.plan.activations:
             raise PrivacyError(
-                f"activation {activation} arrived, counted from 0; the plan pays for {self.plan.activations}. Relay "
-                "without asking, or agree on another plan."
+                f"activation {activation}, counted from 0, is one too many: the plan has noise for "
+                f"{self.plan.activations}. Relay without asking, or agree on another plan."
             )
         return self.plan.scales[activation, self.party], self.plan.sensitivity[self.party]
 
@@ -195,7 +196,7 @@ class LocalParty:
         needed = 8 * self._places[-1] * self.dim
         if len(rows) != needed:
             raise InputError(
-                f"rows of {len(rows)} bytes arrived; needed {needed}: {self._places[-1]} vectors of {self.dim} "
+                f"the rows have {len(rows)} bytes; they must have {needed}: {self._places[-1]} vectors of {self.dim} "
                 f"numbers, as party {self.party} of this plan keeps them. They belong to another run."
             )
         table = np.asarray(np.frombuffer(rows, "<f8"), np.float64).reshape(-1, self.dim)
@@ -205,8 +206,8 @@ class LocalParty:
         vectors = np.asarray(given)
         if vectors.shape != (count, self.dim) or vectors.dtype != np.float64 or not np.isfinite(vectors).all():
             raise InputError(
-                f"{what} of shape {vectors.shape} and type {vectors.dtype} arrived; needed ({count}, {self.dim}) and "
-                "finite float64. It belongs to another plan, or was damaged."
+                f"{what} has shape {vectors.shape} and type {vectors.dtype}; it must have shape ({count}, {self.dim}) "
+                "and finite float64 numbers. It belongs to another plan, or was damaged."
             )
         return vectors
 
@@ -216,13 +217,14 @@ def _check(plan: Plan, graph: Graph, party: int, problem: Problem) -> None:
     facts, sizes = plan.facts, problem.split.sizes
     if not 0 <= party < facts.agents or not np.array_equal(graph.degree, plan.degree):
         raise InputError(
-            f"party {party} of {graph.name} arrived for a plan of {facts.agents} parties; needed one of 0 to "
-            f"{facts.agents - 1}, and the graph that was planned for."
+            f"party {party} of {graph.name} does not fit a plan of {facts.agents} parties; it must be one of 0 to "
+            f"{facts.agents - 1}, on the graph that was planned for."
         )
     if sizes.tolist() != [facts.sizes[party]] or problem.dim != facts.dim:
         raise InputError(
-            f"records of sizes {sizes.tolist()} and {problem.dim} coefficients arrived; needed {facts.sizes[party]} "
-            f"records and {facts.dim} coefficients, as planned. Bring all of party {party}'s own records, no others."
+            f"the problem has records of sizes {sizes.tolist()} and {problem.dim} coefficients; the plan is for "
+            f"{facts.sizes[party]} records and {facts.dim} coefficients. Pass all of party {party}'s own records and "
+            "no others."
         )
 
 
@@ -232,18 +234,22 @@ def _check_paid(plan: Plan, party: int) -> None:
     least = float(clipped_sensitivity(facts.clip, facts.sizes[party], facts.dim))
     if plan.mechanism != "gradient" or not plan.sensitivity[party] >= least:
         raise PrivacyError(
-            f"a plan with mechanism {plan.mechanism!r} and sensitivity {float(plan.sensitivity[party])!r} arrived; a "
-            f"network needs 'gradient' and {least!r} or more: 2 clip / m, with rounding. Plan with a budget."
+            f"the plan has mechanism {plan.mechanism!r} and sensitivity {float(plan.sensitivity[party])!r}; a network "
+            f"needs 'gradient' and {least!r} or more: 2 clip / m, with rounding. Plan with a budget."
         )
     if not (plan.scales[:, party] > 0).all():
-        raise PrivacyError(f"the plan has releases of party {party} without noise; needed scales above 0.")
+        raise PrivacyError(
+            f"the plan has releases of party {party} without noise; all scales must be above 0. Plan again."
+        )
 
 
 def _key(draw: Draw | Keyed | None, relays: bool) -> Array | None:
     """Of the noise that compiled code draws together with the step; None where something else draws it."""
     if isinstance(draw, Keyed):
         if not relays:
-            raise PrivacyError("a key arrived for rounds; needed a function that draws. Bring `noise.Seeded`'s row.")
+            raise PrivacyError(
+                "the noise for rounds is a key; it must be a function that draws. Pass `noise.Seeded`'s row."
+            )
         return draw.key
     return jax.random.key(0) if draw is None and relays else None  # a bare oracle draws nothing from it
 
@@ -251,6 +257,6 @@ def _key(draw: Draw | Keyed | None, relays: bool) -> Array | None:
 def _check_bare(plan: Plan) -> None:
     if plan.mechanism is not None:
         raise PrivacyError(
-            f"a plan with mechanism {plan.mechanism!r} needs noise, and this party was given none. "
-            "Bring one, or plan without a budget."
+            f"a plan with mechanism {plan.mechanism!r} needs noise, and this party was given none. Pass one, or plan "
+            "without a budget."
         )

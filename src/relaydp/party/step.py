@@ -322,11 +322,11 @@ def _obstacle(algorithm: Algorithm) -> str | None:
     """Why a network cannot run this algorithm; None if it can. The middle one of three agents on a path tries it."""
     relay = algorithm.kind == "relay"
     if "gradient" not in algorithm.mechanisms:
-        return "it does not ask its records for gradients, and noise on gradients is all that a network has"
+        return "it does not ask its records for gradients, and a network supports noise on gradients only"
     if (algorithm.links, algorithm.exchanges) != ("hop" if relay else "neighbours", 1):
-        return "it sends something else than a baton to one party, or one message to all neighbours"
+        return "it sends something other than a baton to one party, or one message to all neighbours"
     if relay and algorithm.receive is None:
-        return "nothing says what the next holder knows from the baton alone (Algorithm.receive)"
+        return "it does not define what the next holder knows from the baton alone (Algorithm.receive)"
     agents, dim = 3, 2
     graph, facts = path(agents), Facts(agents, np.full(agents, 9), dim, np.ones(agents), 0.1, 1.0, True)
     steps = choose_steps(algorithm, "paper", facts, graph, "tour" if relay else "all", 1, None)[0]
@@ -338,12 +338,12 @@ def _obstacle(algorithm: Algorithm) -> str | None:
     each, baton = {(agents, dim)}, {(dim,)}
     shapes = [{leaf.shape for leaf in jax.tree.leaves(part)} for part in (state, payload)]
     if not (shapes[0] <= each | baton and shapes[1] == baton if relay else shapes == [each, each]):
-        return "its state and messages are not one vector for each agent, beside a relay's baton"
+        return "its state and messages are not one vector per agent, apart from a relay's baton"
     sent = len(jax.tree.leaves(payload))
     if sent != algorithm.vectors or not (relay or sent == 1):
-        return f"it sends {sent} vectors at a time; needed one in a round, and as many as it says in a relay"
+        return f"it sends {sent} vectors at a time; it must send one in a round, and as many as it declares in a relay"
     if not relay and not hasattr(state, "x"):
-        return "its agents have no copies x that an answer could be made of"
+        return "its agents have no copies x to make an answer of"
 
     @jax.jit
     def attempt(inputs: StepInputs) -> tuple[Trial, Rows, Any]:
@@ -362,18 +362,18 @@ def _obstacle(algorithm: Algorithm) -> str | None:
     except PrivacyError as refusal:  # the oracle's own: asked twice, or in a loop
         return str(refusal)[:-1]
     if len(did.asked) != 1:
-        return "it asks for no gradient in a step; needed one"
+        return "it asks for no gradient in a step; it must ask for one"
     if not relay and [sent.shape for sent in did.sent] != [(agents, dim)]:
-        return "its agents hear of each other in another way than through `Setting.exchange`, once"
+        return "its agents exchange messages otherwise than by one call of `Setting.exchange`"
     if not _is_finite(did.asked, did.message):
-        missing = "a baton that tells all that its holder needs" if relay else "to hear its neighbours"
-        return f"an agent needs {missing}, or what others keep to themselves, before it can ask its records and speak"
+        missing = "a baton with all that its holder needs" if relay else "its neighbours' messages"
+        return f"an agent needs {missing}, or the private state of others, before it can ask its records and send"
     if not _is_finite(new):
-        return "an agent needs what others keep to themselves for its next step"
+        return "an agent needs the private state of others for its next step"
     if relay and not _same(others, did.state):
-        return "its baton does not tell all that the next holder needs"
+        return "its baton does not have all that the next holder needs"
     if not relay and not _is_finite(others):
-        return "its answer is made of something else than the agents' copies x"
+        return "its answer is not made of the agents' copies x alone"
     return None
 
 
