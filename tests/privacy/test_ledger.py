@@ -79,12 +79,12 @@ def test_the_release_that_overspends_is_refused_and_the_history_stays_whole(kind
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"kind": "pure"}, "needed epsilon= above 0"),
-        ({"kind": "pure", "epsilon": math.inf}, "needed epsilon= above 0"),
-        ({"kind": "pure", "epsilon": -0.1}, "needed epsilon= above 0"),
-        ({"kind": "pure", "epsilon": 1e200}, "needed a finite rho"),
-        ({"kind": "pure", "epsilon": "much"}, "needed numbers"),
-        ({"kind": "sampled", "sampling": None}, "needed numbers|a probability"),
+        ({"kind": "pure"}, "must have epsilon= above 0"),
+        ({"kind": "pure", "epsilon": math.inf}, "must have epsilon= above 0"),
+        ({"kind": "pure", "epsilon": -0.1}, "must have epsilon= above 0"),
+        ({"kind": "pure", "epsilon": 1e200}, "must have a finite rho"),
+        ({"kind": "pure", "epsilon": "much"}, "must hold numbers"),
+        ({"kind": "sampled", "sampling": None}, "must hold numbers|a probability"),
         ({"kind": "pure", "epsilon": 0.1, "sampling": 0.5}, "with kind='sampled' only"),
         ({"epsilon": 0.1}, "with kind='pure' only"),
         ({"sampling": 0.5}, "with kind='sampled' only"),

@@ -173,7 +173,7 @@ def test_where_no_noise_is_enough_the_scale_is_infinite():
     assert np.isfinite(scale[:2]).all() and np.isinf(scale[2:]).all()
     later = objective_scale(np.array(1.0), 1.0, np.array(100.0), np.array([0.4, 0.5, 0.6]), "zhang-khalili-liu")
     assert np.isfinite(later[0]) and np.isinf(later[1:]).all()
-    with pytest.raises(rd.errors.PrivacyError, match="price='cheap'; needed one of sound"):
+    with pytest.raises(rd.errors.PrivacyError, match="price='cheap'; it must be one of sound"):
         objective_scale(np.array(1.0), 1.0, np.array(1.0), np.array(0.0), "cheap")
 
 

@@ -412,7 +412,7 @@ def test_a_million_releases():
 def test_a_bad_ledger_is_refused(agents, limit):
     with pytest.raises(PrivacyError):
         Ledger(agents, limit)
-    with pytest.raises(PrivacyError, match="one length"):
+    with pytest.raises(PrivacyError, match="same length"):
         Ledger(2, 1.0).charge_many([0, 1], [0, 1, 2], 1.0, 9.0)
     with pytest.raises(PrivacyError, match="not in this ledger"):
         Ledger(2, 1.0).spent(2)

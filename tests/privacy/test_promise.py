@@ -250,7 +250,7 @@ def test_the_sensitivity_has_room_for_rounding():
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1e5, 1e-4), (1.0, 1e-31), (1.0, 0.6), (1e-13, 1e-4)])
 def test_an_account_that_no_noise_can_keep_is_not_opened(tmp_path, epsilon, delta):
-    with pytest.raises(PrivacyError, match="arrived"):
+    with pytest.raises(PrivacyError, match="must be"):
         rd.PrivacyAccount(epsilon, delta, tmp_path / "account")
     assert not (tmp_path / "account").exists()
 

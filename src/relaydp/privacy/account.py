@@ -69,7 +69,9 @@ def price(ledger: Ledger) -> float:
     spent = [0.0] * ledger.agents
     for release in ledger:
         if release.kind == "sampled":
-            raise PrivacyError("a sampled release arrived; an account adds up Gaussian and pure ones. Keep a Ledger.")
+            raise PrivacyError(
+                "the release is sampled, and an account adds up Gaussian and pure releases only. Use a Ledger."
+            )
         spent[release.agent] += _pure_rho(release.epsilon) if release.kind == "pure" else release.rho
     return max(spent)
 
@@ -163,18 +165,21 @@ class PrivacyAccount:
         file = Path(path).absolute()
         if not file.is_file():
             raise PrivacyError(
-                f"there is no account in {path}; needed a file made by `relaydp account new` or by PrivacyAccount. If "
-                "there was one, put it back: what was spent is known by it alone."
+                f"there is no account in {path}; it must be a file made by `relaydp account new` or by PrivacyAccount. "
+                "If there was one, restore it: only that file records what was spent."
             )
         try:
             with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", timeout=PATIENCE, uri=True)) as rows:
                 found = rows.execute("SELECT epsilon, delta FROM account").fetchall()
         except sqlite3.Error as error:
             raise PrivacyError(
-                f"{path} is no account ({error}); needed a file made by `relaydp account new`."
+                f"{path} is not an account ({error}); it must be a file made by `relaydp account new`."
             ) from error
         if len(found) != 1:
-            raise PrivacyError(f"the account in {path} has {len(found)} budgets; needed one. It was changed by hand.")
+            raise PrivacyError(
+                f"the account in {path} has {len(found)} budgets; it must have one. The file was edited; restore a "
+                "copy that was not."
+            )
         return cls(*found[0], path=file, allow_large_delta=allow_large_delta)
 
     # -- what was spent
@@ -262,7 +267,7 @@ class PrivacyAccount:
                     rows.execute(table)
                 rows.execute("INSERT INTO account VALUES (?, ?)", asked)
             elif not {"account", "fits"} <= names:
-                raise InputError(f"{path} is a database of something else; choose another path for the account.")
+                raise InputError(f"{path} is another kind of database; choose another path for the account.")
             found = rows.execute("SELECT epsilon, delta FROM account").fetchall()
             if found != [asked]:
                 kept = ", ".join(f"epsilon {epsilon:g} and delta {delta:g}" for epsilon, delta in found) or "no budget"
@@ -281,8 +286,8 @@ class PrivacyAccount:
                 yield rows
         except sqlite3.Error as error:
             raise PrivacyError(
-                f"the account in {path} cannot be used ({error}), and without it nothing is run. Needed a file made by "
-                "PrivacyAccount(path=...) in a folder that exists and may be written to."
+                f"the account in {path} cannot be used ({error}), and without it nothing is run. It must be a file "
+                "made by PrivacyAccount(path=...) in a folder that exists and has write permission."
             ) from error
 
     @contextmanager
@@ -325,7 +330,9 @@ class PrivacyAccount:
 def _reopen(kind: type[PrivacyAccount], budget: Budget, path: Path) -> PrivacyAccount:
     """An account from a pickle: the file must be there, it is not made."""
     if not path.is_file():
-        raise PrivacyError(f"the account's file {path} is gone, and with it what was spent. Put it back.")
+        raise PrivacyError(
+            f"the account's file {path} was removed, and with it the record of what was spent. Restore it."
+        )
     return kind(budget.epsilon, budget.delta, path, allow_large_delta=budget.allow_large_delta)
 
 
@@ -335,9 +342,9 @@ def _read(rows: sqlite3.Connection, path: Path) -> list[tuple[str, str, float]]:
     for k, (number, _, _, rho) in enumerate(found, start=1):
         if number != k or not isinstance(rho, float) or not 0.0 <= rho < math.inf:
             raise PrivacyError(
-                f"the account in {path} has rho {rho!r} as charge {number} in place {k}; needed 0 or more, numbered "
-                "from 1 without a gap. It was changed by hand, so that what was spent is not known: put back a copy "
-                "that was not."
+                f"the account in {path} has rho {rho!r} as charge {number} in place {k}; it must be 0 or more, and "
+                "charges are numbered from 1 without a gap. The file was edited, so what was spent is unknown: "
+                "restore a copy that was not."
             )
     return [(when, what, rho) for _, when, what, rho in found]
 

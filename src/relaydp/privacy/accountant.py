@@ -49,7 +49,7 @@ def delta_exact(epsilon: float, rho: float) -> float:
     """
     epsilon, rho = _number("epsilon", epsilon), _check_rho(rho)
     if not epsilon >= 0:
-        raise PrivacyError(f"epsilon={epsilon} arrived; needed 0 or more. Pass the one whose delta you want.")
+        raise PrivacyError(f"epsilon={epsilon}; it must be 0 or more. Pass the one whose delta you want.")
     if rho == math.inf:
         return 1.0
     if rho == 0 or epsilon == math.inf:
@@ -178,8 +178,8 @@ def check_epsilon(epsilon: float) -> float:
     number = _number("epsilon", epsilon)
     if not 0 < number < math.inf:
         raise PrivacyError(
-            f"epsilon={epsilon!r} arrived; needed a finite number above 0. "
-            "Usual values run from 0.1 (strong) to 10 (weak); for a run without privacy pass no budget."
+            f"epsilon={epsilon!r}; it must be a finite number above 0. Usual values run from 0.1 (strong) to 10 "
+            "(weak); for a run without privacy pass no budget."
         )
     return number
 
@@ -189,8 +189,8 @@ def check_delta(delta: float) -> float:
     number = _number("delta", delta)
     if not 0 < number < 1:
         raise PrivacyError(
-            f"delta={delta!r} arrived; needed a number strictly between 0 and 1. "
-            "Choose it well below 1/(number of records): 1e-5 is usual up to some ten thousand."
+            f"delta={delta!r}; it must be strictly between 0 and 1. Choose it well below 1/(number of records): 1e-5 "
+            "is usual up to some ten thousand."
         )
     return number
 
@@ -198,9 +198,7 @@ def check_delta(delta: float) -> float:
 def _check_rho(rho: float) -> float:
     number = _number("rho", rho)
     if not number >= 0:
-        raise PrivacyError(
-            f"rho={rho!r} arrived; needed 0 or more. Add up gaussian_rho(sensitivity, scale) over releases."
-        )
+        raise PrivacyError(f"rho={rho!r}; it must be 0 or more. Add up gaussian_rho(sensitivity, scale) over releases.")
     return number
 
 
@@ -208,7 +206,7 @@ def _number(name: str, value: object) -> float:
     try:
         return float(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError):
-        raise PrivacyError(f"{name}={value!r} arrived; needed one number. Pass {name} as a float.") from None
+        raise PrivacyError(f"{name}={value!r}; it must be one number. Pass {name} as a float.") from None
 
 
 def _array(name: str, value: ArrayLike, finite: bool = True) -> NDArray[np.float64]:
@@ -216,12 +214,12 @@ def _array(name: str, value: ArrayLike, finite: bool = True) -> NDArray[np.float
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise PrivacyError(f"{name}={value!r} arrived; needed numbers. Pass {name} as floats.") from None
+        raise PrivacyError(f"{name}={value!r}; it must hold numbers. Pass {name} as floats.") from None
     bad = ~(array >= 0) | (finite & np.isinf(array))
     if bad.any():
         needed = "a finite number, 0 or more" if finite else "0 or more"
         raise PrivacyError(
-            f"{name}={array[bad].flat[0]} arrived; needed {needed}. "
-            "Without a known sensitivity and noise nothing can be promised: derive them from public bounds."
+            f"{name}={array[bad].flat[0]}; it must be {needed}. Without a known sensitivity and noise nothing can be "
+            "promised: derive them from public bounds."
         )
     return array

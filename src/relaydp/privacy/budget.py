@@ -76,8 +76,8 @@ def check_floor(delta: float) -> None:
     """Refuse a delta that no noise of ours can honour."""
     if not DELTA_FLOOR <= delta <= DELTA_CEILING:
         raise PrivacyError(
-            f"delta={delta!r} arrived; secret noise can promise {DELTA_FLOOR:g} to {DELTA_CEILING:g}. It is as good as "
-            "the operating system's generator, and no better. 1e-5 is usual up to some ten thousand records."
+            f"delta={delta!r}; with secret noise it must be from {DELTA_FLOOR:g} to {DELTA_CEILING:g}, because the "
+            "noise is only as good as the operating system's generator. 1e-5 is usual up to some ten thousand records."
         )
 
 
@@ -94,10 +94,10 @@ def check_records(budget: Budget, sizes: ArrayLike) -> None:
     most = int(np.max(np.asarray(sizes)))
     if budget.delta * most >= 1.0 and not budget.allow_large_delta:
         raise PrivacyError(
-            f"delta={budget.delta!r} arrived for an agent with {most} records; needed less than 1/{most} = "
-            f"{1 / most:.3g}: an agent that hands out one of its records whole, picked at random, promises as much. "
-            f"Pass a smaller one, such as {_well_below(most):g}. Whoever wants this one all the same says so by name, "
-            "with Budget(epsilon, delta, allow_large_delta=True), or allow_large_delta = true in [run] of a TOML file."
+            f"delta={budget.delta!r} for an agent with {most} records; it must be less than 1/{most} = {1 / most:.3g}, "
+            "because an agent that publishes one whole record, picked at random, already satisfies that delta. Pass a "
+            f"smaller one, such as {_well_below(most):g}. To use this one all the same, pass Budget(epsilon, delta, "
+            "allow_large_delta=True), or allow_large_delta = true in [run] of a TOML file."
         )
 
 

@@ -282,8 +282,8 @@ def noise_for_sampled(epsilon: float, delta: float, sampling: float, count: int)
     grouped(1.0, sampling, times)  # refuses what is no probability
     if sampling < 1 and -math.expm1(times * math.log1p(-sampling)) <= delta:
         raise PrivacyError(
-            f"sampling={sampling} and count={times} arrived with delta={delta}: a record takes part so seldom that "
-            "delta allows it to be shown bare. Choose a delta well below sampling * count."
+            f"sampling={sampling} and count={times} with delta={delta}: a record takes part so seldom that this delta "
+            "allows publishing it without noise. Choose a delta well below sampling * count."
         )
     high = math.sqrt(times / (2 * rho_for(epsilon, delta)))  # enough for p = 1, hence for any p
 
@@ -488,14 +488,16 @@ def grouped(
     """
     z, p = _numbers("noise_multiplier", noise_multiplier), _numbers("sampling", sampling)
     if (p > 1).any():
-        raise PrivacyError(f"sampling={p.max()} arrived; needed a probability above 0, at most 1. 1 takes all records.")
+        raise PrivacyError(f"sampling={p.max()}; it must be a probability above 0, at most 1. 1 takes all records.")
     k = np.atleast_1d(np.asarray(count))
     if k.dtype.kind not in "iu" or (k < 1).any():
-        raise PrivacyError(f"count={count!r} arrived; needed whole numbers, 1 or more: how many releases of each.")
+        raise PrivacyError(f"count={count!r}; it must be whole numbers, 1 or more: how many releases of each.")
     try:
         z, p, k = np.broadcast_arrays(z, p, k)
     except ValueError:
-        raise PrivacyError(f"arrays of lengths {z.size}, {p.size} and {k.size} arrived; needed one length.") from None
+        raise PrivacyError(
+            f"the arrays have lengths {z.size}, {p.size} and {k.size}; all must have the same length."
+        ) from None
     rows = np.stack([np.floor(np.log(z) * 1e12), p], axis=1)
     kinds, place = np.unique(rows, axis=0, return_inverse=True)
     many = np.bincount(place.ravel(), k, len(kinds)).astype(np.int64)
@@ -513,12 +515,12 @@ def _numbers(name: str, value: ArrayLike, above: bool = True) -> NDArray[np.floa
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise PrivacyError(f"{name}={value!r} arrived; needed numbers. Pass {name} as floats.") from None
+        raise PrivacyError(f"{name}={value!r}; it must hold numbers. Pass {name} as floats.") from None
     bad = ~((array > 0 if above else array >= 0) & np.isfinite(array))
     if bad.any() or array.ndim > 1:
         shown = array[bad].flat[0] if bad.any() else f"an array of shape {array.shape}"
-        needed = "finite numbers above 0" if above else "finite numbers, 0 or more"
-        raise PrivacyError(f"{name}={shown} arrived; needed {needed}, one or along one axis.")
+        needed = "a finite number above 0" if above else "a finite number, 0 or more"
+        raise PrivacyError(f"{name}={shown}; it must be {needed}, or an array of such numbers along one axis.")
     return np.atleast_1d(array) if above else array
 
 
@@ -528,7 +530,7 @@ def _least(name: str, value: float, least: float, above: bool = False) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not (number > least if above else number >= least):
-        raise PrivacyError(f"{name}={value!r} arrived; needed a number {'above' if above else 'of at least'} {least}.")
+        raise PrivacyError(f"{name}={value!r}; it must be a number {'above' if above else 'of at least'} {least}.")
     return number
 
 
@@ -538,5 +540,5 @@ def _count(name: str, value: int) -> int:
     except TypeError:
         number = 0
     if number < 1:
-        raise PrivacyError(f"{name}={value!r} arrived; needed a whole number, 1 or more.")
+        raise PrivacyError(f"{name}={value!r}; it must be a whole number, 1 or more.")
     return number

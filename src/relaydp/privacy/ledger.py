@@ -112,14 +112,14 @@ class Ledger:
 
     def __init__(self, agents: int, limit_rho: ArrayLike) -> None:
         if not isinstance(agents, int | np.integer) or agents < 1:
-            raise PrivacyError(f"agents={agents!r} arrived; needed a whole number, 1 or more.")
+            raise PrivacyError(f"agents={agents!r}; it must be a whole number, 1 or more.")
         limit = np.asarray(limit_rho, dtype=np.float64)
         if limit.shape not in ((), (agents,)):
-            raise PrivacyError(f"limit_rho has shape {limit.shape}; needed one number, or {agents}.")
+            raise PrivacyError(f"limit_rho has shape {limit.shape}; it must be one number, or {agents} numbers.")
         if not (limit >= 0).all():
             raise PrivacyError(
-                f"limit_rho={limit_rho!r} arrived; needed 0 or more. "
-                "Take it from Budget(epsilon, delta).rho, or pass math.inf to record without a limit."
+                f"limit_rho={limit_rho!r}; it must be 0 or more. Take it from Budget(epsilon, delta).rho, or pass "
+                "math.inf to record without a limit."
             )
         self.agents = int(agents)
         self._limit = np.broadcast_to(limit, self.agents).copy()
@@ -192,14 +192,14 @@ class Ledger:
         try:
             (size,) = np.broadcast_shapes(*sizes, (1,))
         except ValueError:
-            raise PrivacyError(f"columns of shapes {sizes} arrived; needed one length for all.") from None
+            raise PrivacyError(f"the columns have shapes {sizes}; all must have the same length.") from None
         rows = np.empty(size, dtype=_ROW)
         names = ("agent", "hop", "sensitivity", "scale", "kind", "epsilon", "sampling")
         for name, column in zip(names, given, strict=True):
             try:
                 rows[name] = column
             except (TypeError, ValueError):
-                raise PrivacyError(f"{name}={column!r} arrived; needed numbers. Pass {name} as floats.") from None
+                raise PrivacyError(f"{name}={column!r}; it must hold numbers. Pass {name} as floats.") from None
         with np.errstate(over="ignore"):  # infinite is refused below
             rows["rho"] = np.where(rows["kind"] == PURE, rows["epsilon"] ** 2 / 2, rho)
         self._check(rows)
@@ -232,9 +232,9 @@ class Ledger:
         for bad, needed in row_faults(rows, self.agents):
             first = as_release(rows[bad][0])
             raise PrivacyError(
-                f"{first.kind} release by agent {first.agent} at hop {first.hop} (sensitivity "
-                f"{first.sensitivity}, scale {first.scale}, epsilon {first.epsilon}, sampling {first.sampling}) "
-                f"refused; needed {needed}. Nothing was recorded; do not send it."
+                f"{first.kind} release by agent {first.agent} at hop {first.hop} (sensitivity {first.sensitivity}, "
+                f"scale {first.scale}, epsilon {first.epsilon}, sampling {first.sampling}) is refused; it must have "
+                f"{needed}. Nothing was recorded; do not send it."
             )
 
     def _check_limit(self, rows: np.ndarray, agents: np.ndarray, spent: np.ndarray) -> None:
@@ -330,7 +330,7 @@ class Ledger:
     def _agent(self, agent: int) -> int:
         number = operator.index(agent)
         if not 0 <= number < self.agents:
-            raise PrivacyError(f"agent {agent} is not in this ledger; needed 0 to {self.agents - 1}.")
+            raise PrivacyError(f"agent {agent} is not in this ledger; it must be 0 to {self.agents - 1}.")
         return number
 
     def _release(self, k: int) -> Release:
@@ -376,7 +376,7 @@ class Ledger:
         # 1e-12: another machine may round the last bit of rho differently.
         if not (same and np.allclose(as_charged["rho"], rows["rho"], rtol=1e-12, atol=0)):
             raise PrivacyError(
-                "the saved ledger's activations, rho or digest differ from its releases charged anew: it was "
+                "the saved ledger's activations, rho or digest differ from those computed from its releases: it was "
                 "cut, reordered or edited. Use the file as the run wrote it."
             )
         return ledger
@@ -445,7 +445,7 @@ def _worth(mine: np.ndarray, spent: float, delta: float, known: dict[bytes, floa
 def _whole(name: str, column: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(column)
     if array.dtype.kind not in "iu" and array.size:
-        raise PrivacyError(f"{name} holds {array.dtype}; needed whole numbers. Pass {name} as integers.")
+        raise PrivacyError(f"{name} has type {array.dtype}; it must hold whole numbers. Pass {name} as integers.")
     return array.astype(np.int64)
 
 
@@ -477,7 +477,7 @@ def read_saved(saved: Mapping[str, Any]) -> tuple[Ledger, np.ndarray, bool]:
     try:
         version = saved.get("version", 1)
         if version not in (1, VERSION):
-            raise PrivacyError(f"a ledger of version {version!r} arrived; needed 1 or {VERSION}. Update relaydp.")
+            raise PrivacyError(f"the ledger has version {version!r}; it must be 1 or {VERSION}. Update relaydp.")
         ledger = Ledger(saved["agents"], [math.inf if x is None else x for x in saved["limit_rho"]])
         columns, size = dict(saved["releases"]), len(saved["releases"]["agent"])
         if version == 1:
@@ -487,11 +487,11 @@ def read_saved(saved: Mapping[str, Any]) -> tuple[Ledger, np.ndarray, bool]:
         for name in _COLUMNS:
             column = _whole(name, columns[name]) if name in _INTEGERS else np.asarray(columns[name])
             if column.shape != (size,) or column.dtype.kind not in "iuf":
-                raise PrivacyError(f"column {name} holds no {size} numbers; needed one for each release.")
+                raise PrivacyError(f"column {name} does not hold {size} numbers; it must have one for each release.")
             rows[name] = column
         intact = version == 1 or saved["digest"] == _digest(ledger.limit, rows)
     except RelayError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise PrivacyError(f"not a saved ledger ({error!r}); needed what to_json() gives.") from error
+        raise PrivacyError(f"not a saved ledger ({error!r}); it must be what to_json() returns.") from error
     return ledger, rows, intact

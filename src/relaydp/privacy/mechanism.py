@@ -38,10 +38,10 @@ def release(value: jax.Array, scale: ArrayLike, key: jax.Array) -> jax.Array:
     [1. 1. 1.]
     """
     if key is None:
-        raise PrivacyError("key=None arrived; needed a fresh JAX key for each release. Split one from the run's key.")
+        raise PrivacyError("key=None; it must be a fresh JAX key for each release. Split one from the run's key.")
     if value.dtype != jnp.float64:
         raise PrivacyError(
-            f"value is {value.dtype}; needed float64, where noise has enough bits to hide a value. "
+            f"value has type {value.dtype}; it must be float64, where noise has enough bits to hide a value. "
             'Call jax.config.update("jax_enable_x64", True) before making arrays.'
         )
     spread = jnp.asarray(scale, value.dtype)
@@ -66,8 +66,8 @@ def perturbation(shape: tuple[int, ...], scale: ArrayLike, key: jax.Array) -> ja
     """
     if key is None:
         raise PrivacyError(
-            "key=None arrived for noise in the objective, which only simulations have; needed a JAX key. Pass a seed, "
-            "or use an algorithm with noise on gradients."
+            "key=None for noise in the objective, which only simulations have; it must be a JAX key. Pass a seed, or "
+            "use an algorithm with noise on gradients."
         )
     towards, far = jax.random.split(key)
     direction = jax.random.normal(towards, shape, jnp.float64)

@@ -82,7 +82,7 @@ def objective_scale(
         case "zhang-khalili-liu":
             moved, factor = np.where(bent < 0.5, epsilon - 1.4 * bent, 0.0), 1.0
         case _:
-            raise PrivacyError(f"price={price!r}; needed one of {', '.join(PRICES)}.")
+            raise PrivacyError(f"price={price!r}; it must be one of {', '.join(PRICES)}.")
     with np.errstate(divide="ignore"):
         return np.where(moved > 0, factor * slope / (sizes * np.maximum(moved, 0.0)), np.inf)
 

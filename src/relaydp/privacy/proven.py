@@ -24,12 +24,12 @@ def check_promise(epsilon: float, delta: float, dim: int, releases: int) -> None
     check_floor(delta)
     if not epsilon <= EPSILON_CEILING:
         raise PrivacyError(
-            f"epsilon={epsilon!r} arrived; secret noise is proven up to {EPSILON_CEILING:g}, which hides nothing. "
+            f"epsilon={epsilon!r}; the proof for secret noise goes up to {EPSILON_CEILING:g}, which hides nothing. "
             "Choose a smaller one: 10 is weak already."
         )
     tau, most = slack(dim, releases), SPARE / 12 * min(1.0, epsilon)
     if not tau <= most:
         raise PrivacyError(
-            f"{releases} releases in {dim} dimensions at epsilon={epsilon!r} arrived; the noise is exact enough for "
-            f"{int(releases * most / tau)} of them. Plan for fewer activations, or a larger epsilon."
+            f"the run has {releases} releases in {dim} dimensions at epsilon={epsilon!r}; the noise is exact enough "
+            f"for {int(releases * most / tau)} of them. Plan for fewer activations, or a larger epsilon."
         )

@@ -50,12 +50,12 @@ def optimal(rho: float, response: ArrayLike) -> NDArray[np.float64]:
     """
     rho, weights = _check_rho(rho), np.asarray(response, dtype=np.float64)
     if weights.ndim != 1 or weights.size == 0:
-        raise InputError(f"response has shape {weights.shape}; needed one axis, a number an activation.")
+        raise InputError(f"response has shape {weights.shape}; it must have one axis, one number per activation.")
     bad = np.flatnonzero(~((weights > 0) & np.isfinite(weights)))
     if bad.size:
         raise InputError(
-            f"response[{bad[0]}]={weights[bad[0]]} arrived; needed finite numbers above 0. "
-            "An activation whose noise does not matter needs no release: leave it out of the plan."
+            f"response[{bad[0]}]={weights[bad[0]]}; it must be a finite number above 0. An activation whose noise does "
+            "not matter needs no release: leave it out of the plan."
         )
     return _share(rho, np.sqrt(weights / weights.max()))
 
@@ -89,8 +89,8 @@ def published_scales(first_scale: float, activations: int, ratio: float) -> NDAr
         scales = first * np.power(ratio, -np.arange(rounds) / 2)
     if not (np.isfinite(scales) & (scales > 0)).all():
         raise PrivacyError(
-            f"ratio={ratio} over {rounds} activations takes the noise from {first} to {scales[-1]}; needed "
-            "a finite scale above 0 throughout. Lower the ratio or the number of activations."
+            f"ratio={ratio} over {rounds} activations takes the noise from {first} to {scales[-1]}; every scale must "
+            "be finite and above 0. Lower the ratio or the number of activations."
         )
     return scales
 
@@ -121,8 +121,8 @@ def published_first_scale(rho: float, activations: int, ratio: float, *, alpha: 
     first = _claimed_reach(alpha, beta, c) * math.sqrt(8 / rho) * math.sqrt(growth)
     if not 0 < first < math.inf:
         raise InputError(
-            f"rho={rho}, ratio={ratio} and {activations} activations give first_scale={first}; needed a "
-            "finite number above 0. Lower the ratio or the number of activations."
+            f"rho={rho}, ratio={ratio} and {activations} activations give first_scale={first}; it must be a finite "
+            "number above 0. Lower the ratio or the number of activations."
         )
     return first
 
@@ -145,7 +145,7 @@ def _claimed_reach(alpha: float, beta: float, c: float) -> float:
 
 def _positive(name: str, value: float, hint: str) -> float:
     if not 0 < value < math.inf:
-        raise PrivacyError(f"{name}={value!r} arrived; needed a finite number above 0 ({hint}).")
+        raise PrivacyError(f"{name}={value!r}; it must be a finite number above 0 ({hint}).")
     return float(value)
 
 
@@ -155,7 +155,7 @@ def _check_ratio(ratio: float) -> float:
 
 def _check_rho(rho: float) -> float:
     if not 0 <= rho < math.inf:
-        raise PrivacyError(f"rho={rho!r} arrived; needed a finite number, 0 or more. Take Budget(epsilon, delta).rho.")
+        raise PrivacyError(f"rho={rho!r}; it must be a finite number, 0 or more. Use Budget(epsilon, delta).rho.")
     return float(rho)
 
 
@@ -165,5 +165,5 @@ def _check_activations(activations: int) -> int:
     except TypeError:
         rounds = 0
     if rounds < 1:
-        raise InputError(f"activations={activations!r} arrived; needed a whole number, 1 or more.")
+        raise InputError(f"activations={activations!r}; it must be a whole number, 1 or more.")
     return rounds

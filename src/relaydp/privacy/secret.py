@@ -90,7 +90,7 @@ def draw_lattice(count: int) -> NDArray[np.int64]:
     between calls: threads and forked processes share nothing. Other threads run meanwhile. Some 0.2 microseconds each.
     """
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
-        raise InputError(f"count={count!r} arrived; needed a whole number, 0 or more: one draw a coordinate.")
+        raise InputError(f"count={count!r}; it must be a whole number, 0 or more: one draw per coordinate.")
     return _draw(int(count), K, os.urandom, READ)
 
 
@@ -125,8 +125,8 @@ def stretch(dim: int, ratio: ArrayLike) -> Any:
     share = math.sqrt(dim) / (2.0**K * np.where(ratio > 0, ratio, np.nan)) * (1.0 + SPARE)
     if not (share <= 0.5).all():
         raise PrivacyError(
-            f"a sensitivity of {np.min(ratio):g} scales arrived, in {dim} dimensions; needed "
-            f"{2 * math.sqrt(dim) / 2.0**K:.3g} or more, beside which the lattice is fine. Plan for less noise in a "
+            f"the sensitivity is {np.min(ratio):g} scales in {dim} dimensions; it must be "
+            f"{2 * math.sqrt(dim) / 2.0**K:.3g} or more for the lattice to be fine enough. Plan for less noise in a "
             "release, or for fewer releases."
         )
     return ((1.0 + SPARE) / (1.0 - share) * (1.0 + 2.0**-48))[()]
@@ -145,18 +145,18 @@ def release_secret(value: NDArray[np.float64], scale: float, draws: NDArray[np.i
     value, draws = np.asarray(value), np.asarray(draws)
     if not SMALLEST <= scale <= LARGEST:
         raise PrivacyError(
-            f"scale={scale!r} arrived; needed a number from {SMALLEST:g} to {LARGEST:g}, or nothing can be promised. "
-            "Take it from the plan."
+            f"scale={scale!r}; it must be a number from {SMALLEST:g} to {LARGEST:g}, or nothing can be promised. Take "
+            "it from the plan."
         )
     if value.dtype != np.float64 or draws.dtype != np.int64 or value.shape != draws.shape:
         raise PrivacyError(
-            f"a value of type {value.dtype} and shape {value.shape} with draws of type {draws.dtype} and shape "
-            f"{draws.shape} arrived; needed float64, and as many int64. Draw one for each coordinate by draw_lattice."
+            f"the value has type {value.dtype} and shape {value.shape}, and the draws type {draws.dtype} and shape "
+            f"{draws.shape}; they must be float64 and as many int64. Draw one for each coordinate with draw_lattice."
         )
     if not np.isfinite(value).all():
         raise PrivacyError(
-            "a value with an infinite or undefined coordinate arrived, which no noise hides; nothing was released. "
-            "Look for such numbers, or for ones beyond the agreed bounds, in the records."
+            "the value has an infinite or undefined coordinate, which no noise hides; nothing was released. Look for "
+            "such numbers, or for ones beyond the agreed bounds, in the records."
         )
     with np.errstate(over="ignore"):  # beyond the largest float64 is beyond the edge
         steps = np.clip(value * (2.0**K / float(scale)), -EDGE, EDGE)
@@ -173,8 +173,8 @@ def release_secret_traced(
     """
     if value.dtype != jnp.float64 or draws.dtype != jnp.int64 or value.shape != draws.shape:
         raise PrivacyError(
-            f"a value of type {value.dtype} and shape {value.shape} with draws of type {draws.dtype} and shape "
-            f"{draws.shape} arrived; needed float64, and as many int64. Draw one for each coordinate by draw_lattice."
+            f"the value has type {value.dtype} and shape {value.shape}, and the draws type {draws.dtype} and shape "
+            f"{draws.shape}; they must be float64 and as many int64. Draw one for each coordinate with draw_lattice."
         )
     spread = jnp.asarray(scale, jnp.float64)
     # The barrier keeps the compiler from taking the quotient apart: (2) counts on the product's one rounding.

@@ -70,8 +70,8 @@ def rounding(records: ArrayLike, dim: int) -> Any:
     m = np.asarray(records, np.float64)
     if not ((m >= 1).all() and dim >= 1 and (m + dim < MOST).all()):
         raise PrivacyError(
-            f"records={records!r}, dim={dim!r} arrived; needed 1 or more of each, and below {MOST:g}. Nothing is "
-            "proven beyond."
+            f"records={records!r}, dim={dim!r}; each must be 1 or more and below {MOST:g}, because nothing is proven "
+            "for more."
         )
     return (1.01 * ROUND * (m * (m + 3) / 2 + 4 * m + dim + 255 * np.sqrt(dim) + 16))[()]
 

@@ -97,11 +97,11 @@ def verify(saved: Mapping[str, Any], delta: float) -> Verification:
     """
     delta = check_delta(delta)
     if delta < 1e-10:
-        raise PrivacyError(f"delta={delta} arrived; needed at least 1e-10, the least that dp-accounting resolves.")
+        raise PrivacyError(f"delta={delta}; it must be at least 1e-10, the least that dp-accounting resolves.")
     ledger, rows, intact = read_saved(saved)
     reasons = [] if intact else ["the digest does not fit: the file was cut, reordered or edited."]
     reasons += [
-        f"row {np.flatnonzero(bad)[0]} is no release; needed {needed}: {as_release(rows[bad][0])}."
+        f"row {np.flatnonzero(bad)[0]} is not a release; it must have {needed}: {as_release(rows[bad][0])}."
         for bad, needed in row_faults(rows, ledger.agents)
     ]
     if len(reasons) > (not intact):  # nothing can be computed from such rows
@@ -149,8 +149,8 @@ def _disorder(rows: np.ndarray, agents: list[np.ndarray]) -> list[str]:
         if gap.size:
             k = int(gap[0])
             found.append(
-                f"agent {agent}: activation {mine['activation'][k]} stands where {k + 1} was due; a release is "
-                "missing, doubled or out of order."
+                f"agent {agent}: activation {mine['activation'][k]} is in the place of activation {k + 1}; a release "
+                "is missing, doubled or out of order."
             )
     off = np.flatnonzero(~np.isclose(rows["rho"], _raw_rho(rows), rtol=1e-12, atol=0))
     if off.size:
