@@ -470,7 +470,7 @@ MISTAKES = {
     "no suffix": (TABLE, ["--data", "visits"], ["Did you mean 'visits.csv'?"]),
     "a folder": ({}, ["--data", "."], ["folder", "file in it"]),
     "a PDF": ({"scan.pdf": "%PDF-1.7"}, ["--data", "scan.pdf"], ["scan.pdf", "as CSV"]),
-    "a PDF by another name": ({"scan.csv": "%PDF-1.7\n1 0"}, ["--data", "scan.csv"], ["is a PDF", "needed CSV"]),
+    "a PDF by another name": ({"scan.csv": "%PDF-1.7\n1 0"}, ["--data", "scan.csv"], ["is a PDF", "must be CSV"]),
     "Excel": ({"a.xlsx": "PK\x03\x04"}, ["--data", "a.xlsx"], ["spreadsheet", "save the sheet as CSV"]),
     "Excel by another name": ({"a.csv": "PK\x03\x04..."}, ["--data", "a.csv"], ["Excel", "save the sheet as CSV"]),
     "empty": ({"a.csv": ""}, ["--data", "a.csv"], ["0 bytes"]),

@@ -306,8 +306,8 @@ BAD_TABLES = {
     "unknown label": ("age,label\n1,0\n", {"label": "lable"}, "unknown column in .*Did you mean 'label'"),
     "unknown group": ("age,label\n1,0\n", {"groups": "agee"}, "Did you mean 'age'"),
     "unknown drop": ("age,label\n1,0\n", {"drop": ["agee"]}, "Did you mean 'age'"),
-    "two uses": ("a,b,label\n1,2,0\n", {"groups": "b", "drop": "b"}, "'b' arrived as groups and as drop"),
-    "label grouped": ("a,label\n1,0\n", {"label": "a", "groups": "a"}, "'a' arrived as label and as groups"),
+    "two uses": ("a,b,label\n1,2,0\n", {"groups": "b", "drop": "b"}, "'b' is used as groups and as drop"),
+    "label grouped": ("a,label\n1,0\n", {"label": "a", "groups": "a"}, "'a' is used as label and as groups"),
     "two labels": ("a,label,y\n1,0,0\n", {}, "'label', 'y'.*Pass label="),
     "no features": ("label\n1\n", {}, "no features left"),
     "nothing left": ("a,b\n1,2\n", {"drop": ["a", "b"]}, "no column left"),
@@ -343,7 +343,7 @@ BAD_LIBSVM = {
     "nan": ("1 1:2\n1 1:nan\n", "'feature 1' holds nan in row 2"),
     "wide": ("1 999999999:1\n-1 1:1\n", "4 GiB"),
     "nothing": ("# only a comment\n", "no records"),
-    "index 0": ("1 1:2\n-1 0:1 2:1\n", "index 0 in line 2; needed indices from 1 to .* Correct that line.$"),
+    "index 0": ("1 1:2\n-1 0:1 2:1\n", "index 0 in line 2; indices must be from 1 to .* Correct that line.$"),
     "below 0": ("1 1:2\n-1 -3:1 2:1\n", "index -3 in line 2"),
     "huge": (f"1 1:2\n-1 2:1 {2**70}:1\n", f"index {2**70} in line 2"),
 }
@@ -368,7 +368,7 @@ def test_an_index_beyond_the_declared_number(tmp_path):
     path = tmp_path / "a.svm"
     for index in (4, 5, 2**40):
         path.write_text(f"1 1:0.1 3:0.9\n\n-1 2:1 {index}:1\n")
-        with pytest.raises(InputError, match=f"index {index} in line 3; needed indices from 1 to 3.*declare more"):
+        with pytest.raises(InputError, match=f"index {index} in line 3; indices must be from 1 to 3.*declare more"):
             read_table(path, features=3)
 
 
@@ -378,16 +378,16 @@ def test_a_declared_number_of_features_is_checked(tmp_path, name):
     WRITERS[name](tmp_path / name, X, np.array([0, 1, 0]))
     data = load_data(tmp_path / name, features=2)
     assert data.features == 2 and not data.width_found and not load_data(tmp_path / name).width_found
-    with pytest.raises(InputError, match="a has 2 features; needed 3, as features= says"):
+    with pytest.raises(InputError, match="a has 2 features, and features=3"):
         load_data(tmp_path / name, features=3)
     for wrong in (0, -1, True, 2.0, "2"):
-        with pytest.raises(InputError, match="features=.* arrived; needed a whole number"):
+        with pytest.raises(InputError, match="features=.*; it must be a whole number"):
             load_data(tmp_path / name, features=wrong)
 
 
 def test_a_declared_number_of_features_of_the_catalogue():
     assert load_data("fashion-small", features=196).features == 196
-    with pytest.raises(InputError, match="fashion-small has 196 features; needed 3"):
+    with pytest.raises(InputError, match="fashion-small has 196 features, and features=3"):
         load_data("fashion-small", features=3)
 
 
@@ -449,7 +449,7 @@ def test_group_values_are_told_apart_or_refused(tmp_path):
 def test_text_that_is_not_utf_8_is_refused(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes(b"a,ward,label\n1,n\xff,0\n2,s,1\n")
-    with pytest.raises(InputError, match="'ward' holds bytes that are no UTF-8 text"):
+    with pytest.raises(InputError, match="'ward' has bytes that are not UTF-8 text"):
         read_table(path, groups="ward")
     assert len(read_table(path, drop="ward")) == 2
 
@@ -482,7 +482,7 @@ def test_what_has_no_type_becomes_float64(X):
 
 
 def test_lists_that_are_no_features():
-    for X, said in (([["1", 2]], "not numbers"), ([[1, None]], "not numbers"), ([[1, 2], [3]], "equal length")):
+    for X, said in (([["1", 2]], "must hold numbers"), ([[1, None]], "not numbers"), ([[1, 2], [3]], "equal length")):
         with pytest.raises(InputError, match=said):
             Records(X, np.zeros(len(X)))
 
@@ -526,7 +526,10 @@ def test_bad_npz(tmp_path):
         ({"X": np.eye(2), "y": np.ones(2), "X_test": np.eye(2)}, "not y_test"),
         ({"X": np.eye(2), "y": np.array([{}, {}], dtype=object)}, "could not be read"),
         ({"X": np.array([[1.0, np.nan]]), "y": np.ones(1)}, r"X\[0, 1\] is nan"),
-        ({"X": np.array([[1.0, -1e200]]), "y": np.ones(1)}, r"X\[0, 1\] is -1e.200; needed finite numbers, 1e.60 at"),
+        (
+            {"X": np.array([[1.0, -1e200]]), "y": np.ones(1)},
+            r"X\[0, 1\] is -1e.200; all numbers must be finite, 1e.60 at",
+        ),
         ({"X": np.eye(2), "y": np.array([0.5, 1e200])}, r"y\[1\] is 1e.200"),
         ({"X": np.ones((2, 2, 2)), "y": np.ones(2)}, "two axes"),
         ({"X": np.eye(2), "y": np.ones(3)}, r"y has shape \(3,\)"),
@@ -620,7 +623,7 @@ def test_wrong_file_is_refused_and_left_alone(cache, tmp_path, monkeypatch):
     original = fetch.Original("x.gz", ("http://127.0.0.1:9/x.gz",), sha256(b"published"))
     monkeypatch.setenv(fetch.VARIABLE, str(tmp_path))
     (tmp_path / "x.gz").write_bytes(b"tampered")
-    with pytest.raises(InputError, match=f"not the published x.gz.*{sha256(b'tampered')}.*left alone"):
+    with pytest.raises(InputError, match=f"not the published x.gz.*{sha256(b'tampered')}.*not changed"):
         fetch.find([original])
     assert (tmp_path / "x.gz").read_bytes() == b"tampered"
     (tmp_path / "x.gz").write_bytes(b"published")  # another size: looked at again
@@ -713,5 +716,5 @@ def test_a_first_record_never_passes_for_a_header(first, tmp_path):
     """Not with some words among its numbers, either: it would name the columns, and choose the label's."""
     path = tmp_path / "bare.csv"
     path.write_text(first + "\n0.3,0.4,0\n0.5,0.6,1\n")
-    with pytest.raises(InputError, match="where column names were needed"):
+    with pytest.raises(InputError, match="instead of a column name"):
         read_table(path)

@@ -63,7 +63,7 @@ def test_runs_without_a_promise_may_look(files):
 def test_one_record_moves_nothing_where_the_number_is_declared(files):
     plans = [planned(problem(file, 5)) for file in files.values()]
     assert len({plan.scales.tobytes() for plan in plans}) == len({repr(plan.steps) for plan in plans}) == 1
-    with pytest.raises(InputError, match="index 5 in line 60; needed indices from 1 to 4"):
+    with pytest.raises(InputError, match="index 5 in line 60; indices must be from 1 to 4"):
         problem(files["wide"], 4)
 
 

@@ -114,7 +114,7 @@ def test_records_may_declare_them():
     made = rd.softmax(rd.Records(X, Y, classes=[0, 1, 2]), agents=3)
     assert made.classes.tolist() == [0, 1, 2] and not made.found and made.dim == 9
     assert rd.softmax(made.data, agents=3, classes=[0, 1]).dim == 6  # what is passed wins
-    with pytest.raises(InputError, match="none of the classes"):
+    with pytest.raises(InputError, match="not one of the classes"):
         rd.softmax(rd.Records(X, Y, classes=[1, 2, 3]), agents=3)
 
 
@@ -184,7 +184,7 @@ def test_declared_classes_imply_the_loss(words, loss, visits, tmp_path):
 def test_a_label_that_is_none_of_them_is_told_to_the_owner(visits):
     for name, label in (("three", "2"), ("fraction", str(SECRET))):
         result = call("run", "--data", visits[name], *RUN, *PRIVATE, "--classes", "0,1")
-        assert result.exit_code == 2 and f"label {label}" in result.stderr and "none of the classes" in result.stderr
+        assert result.exit_code == 2 and f"label {label}" in result.stderr and "not one of the classes" in result.stderr
 
 
 def test_numbers_have_one_plan_whatever_the_labels_are(visits):

@@ -147,8 +147,8 @@ WRONG = {
     "less than none": (split(ROWS, (70, -5, -5)), "an agent of size -5"),
     "nobody": (split(ROWS, np.empty(0, int), ()), "no agent"),
     "names": (split(ROWS, names=("a", "b")), "2 names for 3 agents"),
-    "nothing": (lambda data: None, "gave None"),
-    "two parts": (lambda data: (ROWS, [20, 20, 20]), r"needed partition\.Split"),
+    "nothing": (lambda data: None, "returned None"),
+    "two parts": (lambda data: (ROWS, [20, 20, 20]), r"must return partition\.Split"),
 }  # fmt: skip
 
 
@@ -156,7 +156,7 @@ WRONG = {
 def test_a_split_that_is_none_is_refused_in_every_run(agents, named):
     with pytest.raises(InputError, match=named) as refused:
         problem(agents)
-    assert "needed" in str(refused.value)
+    assert "must" in str(refused.value)
 
 
 def test_a_split_of_ones_own_is_taken_in_a_simulation():
@@ -218,7 +218,7 @@ def test_fitted_ranges_are_read_only_too():
 
 @pytest.mark.parametrize("classes", [[0, 1, 1], [0], [], "01", [0, "1"], [0, None], [0, math.nan], [[0, 1], [2, 3]], 2])
 def test_records_refuse_classes_that_are_none(classes):
-    with pytest.raises(InputError, match=r"classes=.* arrived for Records; needed two or more different labels"):
+    with pytest.raises(InputError, match=r"classes=.*; it must be two or more different labels"):
         rd.Records(X, Y, classes=classes)
 
 

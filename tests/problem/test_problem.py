@@ -605,7 +605,10 @@ BAD_OPTIONS = {
     "clip": ({"clip": 0}, "clip=0"),
     "record norm": ({"record_norm": -2}, "record_norm=-2"),
     "record norm inf": ({"record_norm": float("inf")}, "record_norm=inf"),
-    "record norm without a square": ({"record_norm": 1e200}, "record_norm=1e.200; needed a number from 1e-60 to 1e.60"),
+    "record norm without a square": (
+        {"record_norm": 1e200},
+        "record_norm=1e.200; it must be a number from 1e-60 to 1e.60",
+    ),
     "clip without a square": ({"clip": 1e-200}, "clip=1e-200"),
     "ranges without a square": ({"ranges": (-1e300, 1e300)}, r"\[-1e.300, 1e.300\]"),
     "ranges word": ({"ranges": "fit-pubic"}, "fit-pubic.*fit-public"),
@@ -769,7 +772,7 @@ def test_dirichlet_is_skewed_when_asked_and_the_same_for_one_seed():
 WRONG_AGENTS = {
     "none": (0, "agents=0"),
     "negative": (-2, "agents=-2"),
-    "more than records": (7, "7 agents.*6 records"),
+    "more than records": (7, "agents=7 for 6 records"),
     "an empty agent": ([3, 0, 3], "agent 1 would hold no record"),
     "sizes that do not add up": ([3, 4], "add up to 7.*6 records"),
     "negative sizes": ([7, -1], "-1"),

@@ -214,7 +214,7 @@ def read_part(
         if records.features != task.width:
             raise InputError(f"it has {records.features} features; all agents must have {task.width}.")
         look(records)
-        task.problem(records, [len(records)])  # labels that are none of the classes, and the like
+        task.problem(records, [len(records)])  # refuses labels that are not classes, for example
         return records
     except MemoryError:
         text = "its records do not fit in memory there. Give it a node with more memory."

@@ -206,7 +206,8 @@ def load_data(
     entry = _entry(source)
     if label is not None or groups or drop:
         raise InputError(
-            f"label=, groups= or drop= arrived for {entry.name!r}, but they name columns of a file. Leave them out."
+            f"label=, groups= and drop= name columns of a file, and {entry.name!r} is a data set of the catalogue. "
+            "Leave them out."
         )
     X, y, X_test, y_test = entry.loader()
     about: dict[str, Any] = {"ranges": entry.ranges, "columns": entry.columns, "classes": entry.labels}
@@ -254,8 +255,8 @@ def _is_name(source: object) -> bool:
         if isinstance(source, os.PathLike):
             return False
         raise InputError(
-            f"a data source of type {type(source).__name__} arrived; needed a catalogue name or a path. "
-            "Arrays become data by Records(X, y)."
+            f"the data source is a {type(source).__name__}; it must be a name of the catalogue or a path. For arrays "
+            "use Records(X, y)."
         )
     if _plain(source) in _ALIASES:
         return True
@@ -272,8 +273,8 @@ def _entry(name: object) -> Entry:
     except InputError as error:
         suffixes = ", ".join(KINDS)
         if Path(str(name)).is_dir():
-            raise InputError(f"{name} is a folder, and no data set is called so; name a file in it.") from None
+            raise InputError(f"{name} is a folder, and no data set has this name; pass a file in it.") from None
         if near := nearest_file(Path(f"{name}.csv"), alike=1.0):  # a suffix was forgotten
-            raise InputError(f"{name!r} is no data set of the catalogue and no file here. {near}") from None
-        raise InputError(f"{error} A file of your own is given by its path, and ends in one of {suffixes}.") from None
+            raise InputError(f"{name!r} is neither a data set of the catalogue nor a file here. {near}") from None
+        raise InputError(f"{error} Pass a file of your own by its path, which must end in one of {suffixes}.") from None
     raise AssertionError("every catalogue name is its own alias")

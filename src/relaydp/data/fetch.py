@@ -134,7 +134,9 @@ def _folders() -> list[Path]:
         return [cache_folder()]
     folder = Path(chosen).expanduser()
     if not folder.is_dir():
-        raise InputError(f"{VARIABLE}={chosen} is not a folder; needed one that holds data files. Correct or unset it.")
+        raise InputError(
+            f"{VARIABLE}={chosen} is not a folder; it must be a folder with data files. Correct or unset it."
+        )
     return [folder, cache_folder()]
 
 
@@ -150,7 +152,7 @@ def _fault(original: Original, file: Path, size: int, changed: int) -> str:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found == original.sha256:
         return ""
-    fault = f"its sha256 is {found}, needed {original.sha256}"
+    fault = f"its sha256 is {found}, and it must be {original.sha256}"
     if original.inside is None:
         return fault
     digest, wanted = original.inside
@@ -175,7 +177,7 @@ def find(originals: Iterable[Original]) -> list[Path]:
             missing.append(original)
         elif wrong := fault(original, file):
             raise InputError(
-                f"{file} is not the published {original.path}: {wrong}. It was left alone; replace it from "
+                f"{file} is not the published {original.path}: {wrong}. It was not changed; replace it from "
                 f"{original.urls[0]}, or move it away to have it downloaded."
             )
     for urls in dict.fromkeys(original.urls for original in missing):
@@ -186,7 +188,7 @@ def find(originals: Iterable[Original]) -> list[Path]:
 def _present(original: Original) -> Path:
     file = located(original.path)
     if file is None:  # removed by somebody else between the check and here
-        raise InputError(f"{original.path} vanished while it was being read; needed it in place. Run this again.")
+        raise InputError(f"{original.path} disappeared while it was being read. Run this again.")
     return file
 
 
@@ -200,7 +202,7 @@ def _download(wanted: list[Original], missing: list[Original]) -> None:
             for original in wanted:
                 file = _cats_and_dogs(source, original, Path(folder)) if original.batches else source
                 if wrong := fault(original, file):
-                    raise ValueError(f"what arrived is not the published file: {wrong}")
+                    raise ValueError(f"the download is not the published file: {wrong}")
                 target = cache / original.path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(file, target)

@@ -36,8 +36,8 @@ EXCEL = "Open it in the spreadsheet and save the sheet as CSV."
 # What to do with files that hold tables in a form we do not read.
 CURES = {
     **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods"), EXCEL),
-    ".pdf": "A PDF is made to be looked at: ask for the table it was made from, as CSV.",
-    ".json": "Convert it to CSV, one record a row.",
+    ".pdf": "Ask for the table that the PDF was made from, as CSV.",
+    ".json": "Convert it to CSV, one record per row.",
 }
 # How files begin that were given the suffix of a text file; no table's header begins so.
 BEGINNINGS = {
@@ -97,28 +97,30 @@ def read_table(
     path = Path(path).expanduser()
     kind = file_kind(path)
     if path.is_dir():
-        raise InputError(f"{path} is a folder; needed a {kind or 'CSV or other'} file. Name a file in it.")
+        raise InputError(f"{path} is a folder; it must be a {kind or 'CSV or other'} file. Pass a file in it.")
     if kind is None:
         cure = CURES.get(
             path.suffix.lower(), "Rename it if it holds one of these (commas: .csv, tabs: .tsv), or convert it."
         )
         raise InputError(
-            f"{path.name!r} has a suffix relaydp does not read; needed one of {', '.join(KINDS)} "
-            f"(CSV, TSV and LIBSVM also as .gz or .bz2). {cure}"
+            f"{path.name!r} has a suffix that relaydp does not read; it must be one of {', '.join(KINDS)} (CSV, TSV "
+            f"and LIBSVM also as .gz or .bz2). {cure}"
         )
     if not path.is_file():
-        raise InputError(f"{path} does not exist; needed a {kind} file. {nearest_file(path) or 'Check the path.'}")
+        raise InputError(f"{path} does not exist; it must be a {kind} file. {nearest_file(path) or 'Check the path.'}")
     groups, drop = _names(groups), _names(drop)
     if kind in ("LIBSVM", "NPZ") and (label is not None or groups or drop):
         raise InputError(
-            f"label=, groups= or drop= arrived for {path.name}, but {kind} files have no named columns. "
+            f"label=, groups= and drop= name columns, and {kind} files such as {path.name} have no named columns. "
             "Leave them out, or convert the file to CSV or Parquet."
         )
     if features is not None and (not isinstance(features, int | np.integer) or features is True or features < 1):
-        raise InputError(f"features={features!r} arrived; needed a whole number, 1 or more.")
+        raise InputError(f"features={features!r}; it must be a whole number, 1 or more.")
     with _reading(path, kind):
         if path.stat().st_size == 0:
-            raise InputError(f"{path.name} is empty (0 bytes); needed a {kind} file with records. Check its source.")
+            raise InputError(
+                f"{path.name} is empty (0 bytes); it must be a {kind} file with records. Check its source."
+            )
         if kind == "LIBSVM":
             X, y = read_libsvm(path, features)
             return Records(X, y, ranges=ranges, name=path.stem, width_found=features is None)
@@ -137,8 +139,8 @@ def check_width(records: Records, features: int | None) -> None:
     """Refuse records of another number of features than was declared."""
     if features not in (None, records.features):
         raise InputError(
-            f"{records.name} has {records.features} features; needed {features}, as features= says. Leave it out, or "
-            "take the records that were meant."
+            f"{records.name} has {records.features} features, and features={features}. Leave features= out, or use the "
+            "records that were meant."
         )
 
 
@@ -157,7 +159,7 @@ def _check_text(path: Path, kind: str) -> None:
         start = file.read(8)
     for beginning, (inside, cure) in BEGINNINGS.items():
         if start.startswith(beginning):
-            raise InputError(f"{path.name} is {inside}, whatever its name says; needed {kind} text. {cure}")
+            raise InputError(f"{path.name} is {inside}, whatever its name says; it must be {kind} text. {cure}")
 
 
 @contextmanager
@@ -170,8 +172,8 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(
-            f"{path.name} could not be read as {kind}: {reason}. Needed an undamaged {kind} file; "
-            "fix that place, fetch the file again, or give it the suffix of its real format."
+            f"{path.name} could not be read as {kind}: {reason}. Correct that place, download the file again, or give "
+            "it the suffix of its real format."
         ) from error
 
 
@@ -192,11 +194,11 @@ def read_libsvm(path: Path, features: int | None = None) -> tuple[np.ndarray, np
             raise
         records, width = sparse.shape
         if records == 0 or width == 0:
-            raise InputError(f"{path.name} holds no records; needed lines such as '1 3:0.5 7:1'. Check its source.")
+            raise InputError(f"{path.name} has no records; its lines must look like '1 3:0.5 7:1'. Check its source.")
         if records * width * 8 > DENSE_LIMIT:
             raise InputError(
-                f"{path.name} has {records} records of {width} features, {records * width * 8 / 2**30:.0f} "
-                "GiB once dense; needed at most 4 GiB. Keep fewer features or records."
+                f"{path.name} has {records} records of {width} features, {records * width * 8 / 2**30:.0f} GiB once "
+                "dense; the limit is 4 GiB. Keep fewer features or records."
             )
         X = np.asarray(sparse.toarray()) + 0.0  # + 0.0 makes one zero of "-0" and an entry left out
     bad = np.argwhere(~np.isfinite(X))
@@ -221,15 +223,15 @@ def _blame_line(path: Path, features: int | None) -> None:
         if broken:
             text = line[:60].decode("ascii", "backslashreplace")
             raise InputError(
-                f"{path.name} has {text!r} in row {number}; needed 'label index:value ...' with rising "
-                "indices. Correct that line."
+                f"{path.name} has {text!r} in row {number}; it must be 'label index:value ...' with rising indices. "
+                "Correct that line."
             )
         outside = [index for index in indices if not 1 <= index <= (features or LARGEST_INDEX)]
         if outside:
             most = LARGEST_INDEX if features is None else f"{features}, the number of features that was declared"
             more = ", or declare more features" if features is not None and outside[0] > features else ""
             raise InputError(
-                f"{path.name} has index {outside[0]} in line {number}; needed indices from 1 to {most}. Correct that "
+                f"{path.name} has index {outside[0]} in line {number}; indices must be from 1 to {most}. Correct that "
                 f"line{more}."
             )
 
@@ -238,16 +240,15 @@ def _read_npz(path: Path, ranges: Any) -> Records:
     with path.open("rb") as file:  # opened here, because numpy leaves a damaged file open
         arrays = np.load(file, allow_pickle=False)
         if not isinstance(arrays, np.lib.npyio.NpzFile):
-            raise InputError(f"{path.name} holds a single array; needed arrays X and y. Use numpy.savez.")
+            raise InputError(f"{path.name} has a single array; it must have arrays X and y. Use numpy.savez.")
         names = arrays.files
         lacking = [name for name in ("X", "y") if name not in names]
         if ("X_test" in names) != ("y_test" in names):
             lacking.append("y_test" if "X_test" in names else "X_test")
         if lacking:
             raise InputError(
-                f"{path.name} holds {', '.join(names) or 'nothing'} but not {' and '.join(lacking)}; "
-                "needed X and y, and X_test and y_test together or not at all. "
-                "Write it with numpy.savez(path, X=..., y=...)."
+                f"{path.name} holds {', '.join(names) or 'nothing'} but not {' and '.join(lacking)}; it must have X "
+                "and y, and X_test and y_test together or not at all. Write it with numpy.savez(path, X=..., y=...)."
             )
         test = None
         if "X_test" in names:

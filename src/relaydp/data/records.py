@@ -36,8 +36,9 @@ def check_exact(what: str, values: np.ndarray) -> None:
     large = values[np.abs(values) >= EXACT] if values.dtype.kind == "f" else values[:0]
     if large.size:
         raise InputError(
-            f"{what} {large.tolist()[0]!r} is a float of 2^53 or more, which lacks digits that tell it from others; "
-            "needed whole numbers without a point, or texts. Write all of them as texts, such as id-1."
+            f"{what} {large.tolist()[0]!r} is a float of 2^53 or more, which has too few digits to differ from its "
+            "neighbours; it must be a whole number without a point, or a text. Write all of them as texts, such as "
+            "id-1."
         )
 
 
@@ -47,35 +48,36 @@ def _as_features(X: Any) -> np.ndarray:
     try:
         array = np.asarray(X)
     except ValueError as error:
-        raise InputError(f"X cannot be made an array ({error}); needed rows of equal length.") from None
+        raise InputError(f"X cannot be made an array ({error}); all rows must have the same length.") from None
     declared = hasattr(X, "dtype") or array.dtype.kind not in "buif"  # what is no number is refused as it came
     return array if declared else array.astype(np.float64)
 
 
 def _check_features(X: np.ndarray) -> None:
     if X.ndim != 2:
-        raise InputError(f"X has shape {X.shape}; needed two axes, (records, features). Reshape it.")
+        raise InputError(f"X has shape {X.shape}; it must have two axes, (records, features). Reshape it.")
     if X.shape[0] == 0 or X.shape[1] == 0:
         raise InputError(f"X has shape {X.shape}: no records or no features. Pass at least one of each.")
     if X.dtype.kind not in "buif":
         raise InputError(
-            f"X holds {X.dtype}, not numbers. Encode text as numbers, or drop those columns, before making Records."
+            f"X has type {X.dtype}; it must hold numbers. Encode text as numbers, or drop those columns, before making "
+            "Records."
         )
     if X.dtype.kind == "f" and not _holds_numbers(X):
         row, column = np.argwhere(~(np.abs(X.astype(np.float64)) <= LARGEST))[0]
         raise InputError(
-            f"X[{row}, {column}] is {X[row, column]}; needed finite numbers, {LARGEST:g} at most. Remove or fill that "
-            "record first."
+            f"X[{row}, {column}] is {X[row, column]}; all numbers must be finite, {LARGEST:g} at most. Remove or fill "
+            "that record first."
         )
 
 
 def _check_labels(y: np.ndarray, records: int) -> None:
     if y.shape != (records,):
-        raise InputError(f"y has shape {y.shape}; needed ({records},), one label a record of X.")
+        raise InputError(f"y has shape {y.shape}; it must be ({records},), one label per record of X.")
     if y.dtype.kind == "f" and not _holds_numbers(y):
         row = int(np.argwhere(~(np.abs(y.astype(np.float64)) <= LARGEST))[0, 0])
         raise InputError(
-            f"y[{row}] is {y[row]}; needed a finite label, {LARGEST:g} at most. Remove or fill that record first."
+            f"y[{row}] is {y[row]}; a label must be finite, {LARGEST:g} at most. Remove or fill that record first."
         )
 
 
@@ -98,8 +100,8 @@ def _kept_classes(given: Any) -> tuple[Any, ...]:
     listed = tuple(given) if np.iterable(given) and not isinstance(given, str) else ()
     if sorted_classes(listed) is None:
         raise InputError(
-            f"classes={short(given)} arrived for Records; needed two or more different labels, all numbers or all "
-            "texts: every one there may be. Leave it out where they are not known."
+            f"classes={short(given)}; it must be two or more different labels, all numbers or all texts: every label "
+            "there may be. Leave it out if they are unknown."
         )
     return listed
 
@@ -155,13 +157,13 @@ class Records:
         groups = {name: np.asarray(column) for name, column in self.groups.items()}
         for name, column in groups.items():
             if column.shape != y.shape:
-                raise InputError(f"group column {name!r} has shape {column.shape}; needed {y.shape}, as y has.")
+                raise InputError(f"group column {name!r} has shape {column.shape}; it must be {y.shape}, as y has.")
             check_exact(f"group column {name!r}: value", column)
         columns = tuple(self.columns) if self.columns is not None else None
         if columns is not None and len(columns) != X.shape[1]:
-            raise InputError(f"{len(columns)} column names arrived for {X.shape[1]} features; pass one a feature.")
+            raise InputError(f"there are {len(columns)} column names for {X.shape[1]} features; pass one per feature.")
         if self.test is not None and self.test.features != X.shape[1]:
-            raise InputError(f"test records have {self.test.features} features; needed {X.shape[1]}, as X has.")
+            raise InputError(f"test records have {self.test.features} features; they must have {X.shape[1]}, as X has.")
         put = object.__setattr__
         put(self, "X", frozen(X))
         put(self, "y", frozen(y))

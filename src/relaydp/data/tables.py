@@ -54,15 +54,15 @@ def read_delimited(path: Path, delimiter: str) -> pa.Table:
         line, columns, values = map(int, ragged.groups())
         raise InputError(
             f"{path.name} could not be read as CSV: row {line - 1} (line {line}) has {values} values, and the header "
-            f"{columns} columns; needed as many in every row. Correct that line; a text with a comma needs quotes."
+            f"has {columns} columns; all rows must have as many. Correct that line; a text with a comma needs quotes."
         ) from None
     _check_separator(table.column_names, path, delimiter)
     # A record has a number at least: one that stands where the header should be may not pass for names, all or some.
     number = next(filter(_is_number, table.column_names), None)
     if number is not None:
         raise InputError(
-            f"{path.name} starts with {number!r} where column names were needed. Add a header row above the first "
-            "record, with names that are no numbers, such as c1."
+            f"{path.name} starts with {number!r} instead of a column name. Add a header row above the first record, "
+            "with names that are not numbers, such as c1."
         )
     return table
 
@@ -81,8 +81,8 @@ def _check_quotes(text: bytes, path: Path, delimiter: str) -> None:
             where = f"row {row} (line {number})" if row else "the header"
             shown = line[:60].decode("utf-8", "backslashreplace")
             raise InputError(
-                f"{path.name} has a quote that is not closed in {where}: {shown!r}; needed values that end in the line "
-                "they start in. Close the quote, or write line breaks within values as something else, such as a space."
+                f"{path.name} has a quote that is not closed in {where}: {shown!r}; a value must end in the line it "
+                "starts in. Close the quote, or write line breaks within values as something else, such as a space."
             )
 
 
@@ -93,8 +93,9 @@ def _check_separator(names: list[str], path: Path, delimiter: str) -> None:
     if other is not None:
         cure = {"\t": "Rename it to end in .tsv.", ",": "Rename it to end in .csv."}
         raise InputError(
-            f"{path.name} has {kinds[other]} between its columns ({names[0][:60]!r}); needed {kinds[delimiter]}. "
-            + cure.get(other, "Save it anew with commas between the columns and points in the numbers.")
+            f"{path.name} has {kinds[other]} between its columns ({names[0][:60]!r}); there must be "
+            f"{kinds[delimiter]}. "
+            + cure.get(other, "Save it again with commas between the columns and points in the numbers.")
         )
 
 
@@ -117,21 +118,26 @@ def to_records(
     names = table.column_names
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise InputError(f"{path.name} has more than one column {min(twice)!r}; needed one name a column. Rename one.")
+        raise InputError(
+            f"{path.name} has more than one column {min(twice)!r}; every column needs its own name. Rename one."
+        )
     if table.num_rows == 0:
-        raise InputError(f"{path.name} has columns but no rows; needed at least one record. Check its source.")
+        raise InputError(f"{path.name} has columns but no rows; it must have at least one record. Check its source.")
     for name in (*groups, *drop, *(() if label is None else (label,))):
         choose(f"column in {path.name}", name, names)
     label = _label_column([name for name in names if name not in (*groups, *drop)], path) if label is None else label
     for name in {label, *groups, *drop}:
         uses = [use for use, chosen in (("label", (label,)), ("groups", groups), ("drop", drop)) if name in chosen]
         if len(uses) > 1:
-            raise InputError(f"column {name!r} arrived as {' and as '.join(uses)}; needed one use. Leave one out.")
+            raise InputError(
+                f"column {name!r} is used as {' and as '.join(uses)}; a column has one use. Leave one out."
+            )
 
     features = [name for name in names if name not in (label, *groups, *drop)]
     if not features:
         raise InputError(
-            f"{path.name} has no features left beside label {label!r}, groups and drop; needed one at least."
+            f"{path.name} has no features left beside label {label!r}, groups and drop; it must have at least one. "
+            "Drop fewer columns."
         )
     columns = [_numbers(table.column(name), name) for name in features]
     # A text's types are found by looking at every row, where one record could make bytes of a column of "true" and "0":
@@ -166,8 +172,8 @@ def _values(column: pa.ChunkedArray, name: str) -> np.ndarray:
         column = column.cast(column.type.value_type)
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         raise InputError(
-            f"column {name!r} holds bytes that are no UTF-8 text; needed numbers or text. Save the file as UTF-8, or "
-            f"pass drop={name!r}."
+            f"column {name!r} has bytes that are not UTF-8 text; it must have numbers or text. Save the file as UTF-8, "
+            f"or pass drop={name!r}."
         )
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
@@ -193,17 +199,17 @@ def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
         if 2 * sum(map(_is_number, values)) > len(values):  # numbers, but for some that are missing or mistyped
             gap(name, row, repr(str(value)))
         raise InputError(
-            f"column {name!r} holds {str(value)!r} in row {row + 1}; needed a number, as in every feature. "
-            f"Pass groups={name!r} and agents={name!r} if it says whose a record is, drop={name!r} to leave it out, "
-            f"label={name!r} if it is the label, or encode it as numbers."
+            f"column {name!r} holds {str(value)!r} in row {row + 1}; a feature must be a number. Pass groups={name!r} "
+            f"and agents={name!r} if it says who owns a record, drop={name!r} to leave it out, label={name!r} if it is "
+            "the label, or encode it as numbers."
         )
     return values
 
 
 def gap(name: str, row: int, value: str = "nothing") -> NoReturn:
     raise InputError(
-        f"column {name!r} holds {value} in row {row + 1}; needed a finite value in every row. "
-        f"Fill it, remove that row, or pass drop={name!r}."
+        f"column {name!r} holds {value} in row {row + 1}; every row must have a finite value. Fill it, remove that "
+        f"row, or pass drop={name!r}."
     )
 
 

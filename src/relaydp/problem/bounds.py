@@ -53,14 +53,15 @@ def as_ranges(ranges: Any, features: int) -> tuple[np.ndarray, np.ndarray]:
         low, high = (frozen(np.broadcast_to(np.asarray(bound, np.float64), (features,))) for bound in ranges)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"ranges={ranges!r}; needed (low, high), two numbers or two lists of {features}, or 'fit' / 'fit-public'."
+            f"ranges={ranges!r}; it must be (low, high), two numbers or two lists of {features}, or 'fit' / "
+            "'fit-public'."
         ) from error
     wrong = ~((low >= -LARGEST) & (low < high) & (high <= LARGEST))
     if wrong.any():
         worst = int(np.argmax(wrong))
         raise InputError(
-            f"ranges give feature {worst} the interval [{low[worst]}, {high[worst]}]; needed low < high, both finite "
-            f"and {LARGEST:g} at most. Pass ranges=(low, high), the smaller first."
+            f"ranges give feature {worst} the interval [{low[worst]}, {high[worst]}]; low must be less than high, both "
+            f"finite and {LARGEST:g} at most. Pass ranges=(low, high), the smaller first."
         )
     return low, high
 
@@ -133,6 +134,6 @@ def check_bound(name: str, value: float | None) -> float | None:
         return None
     if not (isinstance(value, Real) and 1 / LARGEST <= value <= LARGEST):
         raise InputError(
-            f"{name}={value!r}; needed a number from {1 / LARGEST:g} to {LARGEST:g}, known without the records."
+            f"{name}={value!r}; it must be a number from {1 / LARGEST:g} to {LARGEST:g}, known without the records."
         )
     return float(value)

@@ -52,7 +52,7 @@ Agents = int | str | Sequence[int] | Splitter
 
 def _weight(name: str, value: float) -> float:
     if not (isinstance(value, Real) and np.isfinite(value) and value >= 0):
-        raise InputError(f"{name}={value!r}; needed a finite number >= 0. Pass 0 to leave the term out.")
+        raise InputError(f"{name}={value!r}; it must be a finite number >= 0. Pass 0 to leave the term out.")
     return float(value)
 
 
@@ -62,8 +62,8 @@ def _choose_regulariser(l1: float, regulariser: Regulariser | None) -> Regularis
         return l1_regulariser(weight) if weight else no_regulariser()
     if weight:
         raise InputError(
-            f"both l1={l1} and regulariser={regulariser.kind!r} arrived; pass one. For both an l1 and a quadratic term "
-            "in r use relaydp.prox.elastic_net."
+            f"both l1={l1} and regulariser={regulariser.kind!r} were given; pass one. For both an l1 and a quadratic "
+            "term in r use relaydp.prox.elastic_net."
         )
     return regulariser
 
@@ -87,8 +87,8 @@ def _classes(y: np.ndarray, loss: str, wanted: int | None, declared: Sequence[An
         )
     if wanted is not None and len(found) != wanted:
         raise InputError(
-            f"{len(found)} different labels arrived ({', '.join(map(repr, found[:5].tolist()))}, ...); the {loss} loss "
-            f"needs {wanted}. Use softmax for classes, least_squares or huber for numbers."
+            f"there are {len(found)} different labels ({', '.join(map(repr, found[:5].tolist()))}, ...); the {loss} "
+            f"loss needs {wanted}. Use softmax for classes, least_squares or huber for numbers."
         )
     return found
 
@@ -97,8 +97,8 @@ def _given_classes(y: np.ndarray, loss: str, wanted: int | None, given: Sequence
     classes = sorted_classes(given)
     if classes is None or wanted not in (None, len(classes)):
         raise InputError(
-            f"classes={given!r} arrived; the {loss} loss needs {'two' if wanted else 'two or more'} different labels, "
-            "all numbers or all texts."
+            f"classes={given!r}; the {loss} loss needs {'two' if wanted else 'two or more'} different labels, all "
+            "numbers or all texts."
         )
     countable = [values.dtype.kind in "buif" for values in (classes, y)]
     if all(countable) and np.result_type(classes, y).kind == "f":  # as which they are compared; so are int64 and uint64
@@ -107,8 +107,8 @@ def _given_classes(y: np.ndarray, loss: str, wanted: int | None, given: Sequence
     odd = y if countable[0] != countable[1] else y[~np.isin(y, classes)]
     if odd.size:
         raise InputError(
-            f"label {odd.tolist()[0]!r} is none of the classes {classes.tolist()}; needed every label to be one. List "
-            "it in classes=, or correct the label column."
+            f"label {odd.tolist()[0]!r} is not one of the classes {classes.tolist()}; every label must be one. List it "
+            "in classes=, or correct the label column."
         )
     return classes
 
@@ -136,7 +136,9 @@ def _build(
     declared = _declared(records, *labels)
     chosen, classes = loss(records, declared)
     if classes is None and records.y.dtype.kind not in "buif":
-        raise InputError(f"labels are {records.y.dtype}, not numbers; the {name} loss needs numbers. Use softmax.")
+        raise InputError(
+            f"labels have type {records.y.dtype} and are not numbers; the {name} loss needs numbers. Use softmax."
+        )
     asked = ranges if ranges is not None else records.ranges
     fitted = False
     if isinstance(asked, str):
@@ -352,7 +354,7 @@ def custom(
     loss; a private run needs it and `clip`, since nothing else about the function is known.
     """
     if not callable(loss_fn):
-        raise InputError(f"loss_fn={loss_fn!r}; needed a function loss_fn(x, a, b) -> number.")
+        raise InputError(f"loss_fn={loss_fn!r}; it must be a function loss_fn(x, a, b) -> number.")
 
     def make(records: Records, _: object) -> tuple[Loss, None]:
         return CustomLoss(loss_fn, records.features if dim is None else int(dim)), None
@@ -415,10 +417,12 @@ def public_facts(
     """
     counts = np.asarray(sizes)
     if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu" or (counts < 1).any():
-        raise InputError(f"sizes={sizes!r}; needed one whole number an agent, 1 or more: how many records it has.")
+        raise InputError(
+            f"sizes={sizes!r}; it must have one whole number per agent, 1 or more: how many records it has."
+        )
     for name, value, least in (("features", features, 1), ("classes", classes, 2)):
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise InputError(f"{name}={value!r}; needed a whole number, {least} or more.")
+            raise InputError(f"{name}={value!r}; it must be a whole number, {least} or more.")
     check_bound("threshold", threshold)
     kinds: dict[str, Callable[[], LinearLoss]] = {
         "logistic": lambda: LOGISTIC,

@@ -56,14 +56,14 @@ def check_split(split: Any, records: int) -> Split:
         order, sizes, names = np.asarray(order), np.asarray(sizes), tuple(names)
     except (TypeError, ValueError):
         raise InputError(
-            f"the function in agents= gave {short(split)}; needed partition.Split(order, sizes, names)."
+            f"the function in agents= returned {short(split)}; it must return partition.Split(order, sizes, names)."
         ) from None
     wrong = _wrong_order(order, records) or _wrong_sizes(sizes, len(names), records)
     if wrong:
         raise InputError(
-            f"the split that agents= gave has {wrong}; needed every record with one agent, once. Give an `order` that "
-            f"has each row number from 0 to {records - 1} once, and as many `names` as `sizes`, whole numbers of 1 or "
-            f"more that add up to {records}."
+            f"the split that agents= returned has {wrong}; every record must be with exactly one agent. Return an "
+            f"`order` that has each row number from 0 to {records - 1} once, and as many `names` as `sizes`, whole "
+            f"numbers of 1 or more that add up to {records}."
         )
     return Split(frozen(order.astype(np.int64)), frozen(sizes.astype(np.int64)), names)
 
@@ -84,7 +84,7 @@ def _wrong_sizes(sizes: np.ndarray, names: int, records: int) -> str | None:
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
         return f"sizes of type {sizes.dtype} and shape {sizes.shape}"
     if sizes.size == 0 or (sizes < 1).any():
-        return "no agent" if sizes.size == 0 else f"an agent of size {sizes.min()}"
+        return "no agents" if sizes.size == 0 else f"an agent of size {sizes.min()}"
     if len(sizes) != names:
         return f"{names} names for {len(sizes)} agents"
     total = sum(sizes.tolist())  # of Python's numbers, which do not run over
@@ -138,13 +138,13 @@ def even(agents: int) -> Splitter:
     [4, 3, 3]
     """
     if agents < 1:
-        raise InputError(f"agents={agents}; needed at least 1.")
+        raise InputError(f"agents={agents}; it must be at least 1.")
 
     def split(data: Records) -> Split:
         if agents > len(data):
             raise InputError(
-                f"{agents} agents arrived for {len(data)} records, so that some would hold no record; every agent "
-                "needs at least one. Use fewer agents."
+                f"agents={agents} for {len(data)} records, so some would hold no record; every agent needs at least "
+                "one. Use fewer agents."
             )
         sizes = np.full(agents, len(data) // agents) + (np.arange(agents) < len(data) % agents)
         return Split(np.arange(len(data)), sizes, _numbered(agents))
@@ -174,7 +174,7 @@ def by_sizes(sizes: Sequence[int]) -> Splitter:
     """
     given = np.array(sizes)  # a copy: the caller's may change before records are split
     if given.ndim != 1 or given.dtype.kind not in "iu" or (given < 0).any():
-        raise InputError(f"agents={sizes!r}; needed a list of whole numbers of records, one an agent.")
+        raise InputError(f"agents={sizes!r}; it must be a list of whole numbers of records, one per agent.")
 
     def split(data: Records) -> Split:
         names = _numbered(len(given))
@@ -248,9 +248,9 @@ def dirichlet(agents: int, concentration: float, seed: int = 0) -> Splitter:
     [38, 6, 16]
     """
     if agents < 1:
-        raise InputError(f"agents={agents}; needed at least 1.")
+        raise InputError(f"agents={agents}; it must be at least 1.")
     if not concentration > 0:
-        raise InputError(f"concentration={concentration!r}; needed a number > 0 (0.1: strong skew, 100: none).")
+        raise InputError(f"concentration={concentration!r}; it must be a number > 0 (0.1: strong skew, 100: none).")
 
     def split(data: Records) -> Split:
         draw = np.random.default_rng(seed)
@@ -295,4 +295,4 @@ def splitter(agents: int | str | Sequence[int] | Splitter) -> Splitter:
         return even(int(agents))
     if isinstance(agents, Sequence | np.ndarray):
         return by_sizes(agents)
-    raise InputError(f"agents={agents!r}; needed a count, a list of sizes, or the name of a group column.")
+    raise InputError(f"agents={agents!r}; it must be a count, a list of sizes, or the name of a group column.")

@@ -137,7 +137,10 @@ class Problem:
         codes = np.minimum(codes, len(self.classes) - 1)
         if (self.classes[codes] != y).any():
             odd = np.asarray(y)[self.classes[codes] != y][0]
-            raise InputError(f"label {odd!r} is none of the classes {self.classes.tolist()}.")
+            raise InputError(
+                f"label {odd!r} is not one of the classes {self.classes.tolist()}. Use the classes that the problem "
+                "was made with."
+            )
         return codes.astype(np.int32) if self.loss.labels == "classes" else 2.0 * codes - 1.0
 
     @cached_property
@@ -283,8 +286,8 @@ class Problem:
         if isinstance(prior, Problem) and self.data.same_as(prior.data):
             raise PrivacyError(
                 f"the prior must be public records; these are the private ones ({self.data.name}), and the plan would "
-                "tell of them. Pass a prior= of other records, that are public, or none; or pass seed=, for a "
-                "simulation without a promise."
+                "reveal something about them. Pass a prior= of other, public records, or no prior; or pass seed=, for "
+                "a simulation without a promise."
             )
 
     def _bounded_norm(self) -> float | None:
@@ -427,7 +430,7 @@ class Problem:
             raise InputError("relaydp does not know what a custom loss predicts; use the coefficients result.x.")
         rows = Records(X, np.zeros(len(X)))
         if rows.features != self.data.features:
-            raise InputError(f"X has {rows.features} features; needed {self.data.features}, as the records have.")
+            raise InputError(f"X has {rows.features} features; it must have {self.data.features}, as the records have.")
         A = placed(self._features(rows))
         z = np.asarray(scores(self.loss, self.intercept, placed(x, np.float64), A))
         if self.classes is None:
