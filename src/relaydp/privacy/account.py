@@ -177,7 +177,7 @@ class PrivacyAccount:
             ) from error
         if len(found) != 1:
             raise PrivacyError(
-                f"the account in {path} has {len(found)} budgets; it must have one. The file was edited; restore a "
+                f"the account in {path} has {len(found)} budgets; it must have one. The file was changed by hand; restore a "
                 "copy that was not."
             )
         return cls(*found[0], path=file, allow_large_delta=allow_large_delta)
@@ -343,7 +343,7 @@ def _read(rows: sqlite3.Connection, path: Path) -> list[tuple[str, str, float]]:
         if number != k or not isinstance(rho, float) or not 0.0 <= rho < math.inf:
             raise PrivacyError(
                 f"the account in {path} has rho {rho!r} as charge {number} in place {k}; it must be 0 or more, and "
-                "charges are numbered from 1 without a gap. The file was edited, so what was spent is unknown: "
+                "charges are numbered from 1 without a gap. The file was changed by hand, so what was spent is unknown: "
                 "restore a copy that was not."
             )
     return [(when, what, rho) for _, when, what, rho in found]
