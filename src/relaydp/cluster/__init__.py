@@ -1,9 +1,9 @@
-"""Outgrowing one machine: studies of many runs over processes or a Ray cluster, and agents apart from each other.
+"""More than one machine: studies of many runs over processes or a Ray cluster, and distributed agents.
 
     study = read_study("study.toml")
-    table = run_study(study, on="ray")     # one row a run
+    table = run_study(study, on="ray")     # one row per run
 
-Names are imported when first used: Ray, JAX and Arrow wait until somebody needs them.
+Names are imported when first used: Ray, JAX and Arrow are not loaded before they are needed.
 """
 
 import importlib

@@ -1,13 +1,13 @@
 """One agent of a cluster, and all of them as Ray actors.
 
 An `Agent` is a `LocalParty` (the simulator's own step at one party) with the simulator's noise for the run's seed. It
-runs where its records are, and only it has them. Its calls are pure: an answer depends on the arguments and on records
-that do not change. So a call may be repeated, by Ray or by us, in this process or in a new one, and we ask Ray to
-restart lost agents without limit (`max_restarts`) and to repeat their calls (`max_task_retries`). For actors that keep
-state, repeating a call would be wrong: the new actor has forgotten the state, or counts twice, and there are two
+runs where its records are, and no other process has them. Its calls are pure: an answer depends only on the arguments
+and on records that do not change. So a call may be repeated, by Ray or by us, in this process or in a new one, and we
+ask Ray to restart lost agents without limit (`max_restarts`) and to repeat their calls (`max_task_retries`). For actors
+with state, repeating a call would be wrong: the new actor has lost the state, or counts twice, and there are two
 batons.
 
-Noise from a seed is known to whoever knows the seed. Inside one organisation that is who has the records anyway.
+Whoever knows the seed knows the noise. Inside one organisation they have the records anyway.
 Between organisations agents run `relaydp.network`, which draws from the operating system and keeps a journal.
 """
 
@@ -38,29 +38,27 @@ from relaydp.problem.kernels import dispatch
 from relaydp.problem.loss import LinearLoss
 from relaydp.problem.problem import MANY_AGENTS, longest_curvatures
 
-RETRIES = 8  # deaths of a process that one call survives; one that needs too much memory dies each time
-ONE_THREAD = (
-    2**17
-)  # values: with fewer records `problem.kernels.gradient` makes one part of them, which one thread sums
+RETRIES = 8  # restarts of a process per call; one that needs too much memory fails each time
+ONE_THREAD = 2**17  # values: `problem.kernels.gradient` keeps fewer records in one part, which one thread sums
 PLACES = ("resources", "labels")
 Placement = Mapping[Any, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class PartySetup:
-    """What every agent is told once the run is planned: public, and the same for all."""
+    """What every agent receives once the run is planned: public, and the same for all."""
 
-    plan: Plan  # without its route, which can be long and which only the loop needs
+    plan: Plan  # without its route, which can be long and is needed by the loop only
     graph: Graph
     seed: int
-    raw: str  # number types that all agents have, as read
+    raw: str  # number type of all agents' features, as read
     kept: str  # and as kept
     fingerprints: tuple[str, ...]
 
 
 class Agent:
-    """One agent: its records, read when first needed. `setup` comes in a list of one, so that Ray hands the reference
-    through; only a process without a `LocalParty` looks behind it."""
+    """One agent: its records, read when first needed. `setup` comes in a list of one, so that Ray passes the reference
+    on; only a process without a `LocalParty` reads the value."""
 
     def __init__(self, part: Part, task: Task, key: str) -> None:
         self.part, self.task, self.key = part, task, key
@@ -70,13 +68,13 @@ class Agent:
         self._local: LocalParty | None = None
 
     def about(self, raw: str | None = None) -> About:
-        """What may be known of the records: with their features as `raw`, where others have other number types."""
+        """What is public about the records; with their features as `raw` if other agents have other number types."""
         problem = self._own(raw)
         kept, data = str(problem.agent_records.X.dtype), problem.data
         return About(len(data), data.features, str(data.X.dtype), kept, self._print)
 
     def curvature(self, raw: str, agents: int) -> float:
-        """L_i, measured on the records: for runs that promise nothing."""
+        """L_i, measured on the records: for runs without a guarantee."""
         problem = self._own(raw)
         if agents <= MANY_AGENTS or not isinstance(problem.loss, LinearLoss):
             return float(problem.measured_facts().smoothness[0])
@@ -101,9 +99,10 @@ class Agent:
         heard: tuple[int, ...],
         *messages: np.ndarray,
     ) -> tuple[bytes, np.ndarray, np.ndarray | None]:
-        """Hear the round before, then speak in this one: new rows, g~ and a message; or rows and share, at the end.
+        """Receive the messages of the round before, then send in this one: new rows, g~ and a message; at the end rows
+        and share.
 
-        What grows without bound is handed on as NaN: whoever looks next calls the run off.
+        Values that grow without bound become NaN, and the next check stops the run.
         """
         local = self._local_party(setup)
         mine = rows or local.begin()
@@ -129,7 +128,7 @@ class Agent:
         return self._problem
 
     def _look(self, records: Records) -> None:
-        """At what was read, before JAX sees it."""
+        """Check what was read before JAX uses it."""
 
     def _local_party(self, setup: list[Any]) -> LocalParty:
         if self._local is None:
@@ -143,11 +142,11 @@ class Agent:
             agent_records = problem.agent_records
             if (
                 str(agent_records.X.dtype) != told.kept
-            ):  # others' values need more: all agents' sums are then rounded alike
+            ):  # other agents have a wider type: then all sums are rounded alike
                 problem.__dict__["agent_records"] = replace(
                     agent_records, X=agent_records.X.astype(jnp.dtype(told.kept))
                 )
-            # an algorithm that came by value is equal to none: compiled code is found by the one that is here
+            # an unpickled algorithm equals no other, and compiled code is found by the one defined here
             method = ALGORITHMS.get(told.plan.algorithm.name, told.plan.algorithm)
             self._local = LocalParty(
                 replace(told.plan, algorithm=method), told.graph, party, problem, _noise(told, party)
@@ -156,8 +155,8 @@ class Agent:
 
 
 class AgentProcess(Agent):
-    """An agent that has a process to itself. Its steps are short and one after the other: handing them to other threads
-    costs more than it saves, unless there are many records.
+    """An agent with its own process. Its steps are short and sequential: more threads would cost more than they save,
+    unless there are many records.
 
     fused   whether `problem.kernels.gradient` reads the records, which gives the same bits on any number of threads
     """
@@ -173,7 +172,7 @@ class AgentProcess(Agent):
 
 
 def _noise(told: PartySetup, party: int) -> Draw | Keyed | None:
-    """The simulator's noise for the run's seed; none where the plan promises nothing."""
+    """The simulator's noise for the run's seed; None if the plan has no guarantee."""
     if told.plan.mechanism is None:
         return None
     if told.plan.algorithm.kind == "rounds":
@@ -187,13 +186,13 @@ def _fetch(reference: Any) -> Any:
     return ray.get(reference, timeout=600)
 
 
-# -- the crew
+# -- all agents
 
 
 class RayAgents:
-    """Agents as Ray actors, one each. Every wait ends: with an answer, or with an error that says what was waited for.
+    """Agents as Ray actors, one each. Every wait ends with an answer, or with an error that names the call.
 
-    patience    seconds that one answer may take, the start of a process and the reading of its records included
+    patience    seconds that one answer may take, including the start of a process and the reading of its records
     """
 
     def __init__(
@@ -228,7 +227,7 @@ class RayAgents:
         for _ in range(RETRIES + 1):
             try:
                 return await self._answer(self.send(agent, method, *arguments), part, method)
-            except Lost:  # with a node; the call is pure, so it is made once more
+            except Lost:  # lost with a node; the call is pure, so it is repeated
                 continue
         raise InputError(
             f"{part}: its input or its answer was lost {RETRIES + 1} times ({method}). An object reference is valid as "
@@ -237,7 +236,7 @@ class RayAgents:
         )
 
     async def ask_all(self, method: str, *arguments: Any) -> list[Any]:
-        """The same question to everybody at once."""
+        """Call all agents at once."""
         return await asyncio.gather(*(self.ask(part.agent, method, *arguments) for part in self.parts))
 
     async def pull(self, references: list[Any], what: str) -> list[Any]:
@@ -253,7 +252,7 @@ class RayAgents:
             self.ray.kill(agent)
 
     async def _answer(self, reference: Any, part: Part, what: str) -> Any:
-        """Wait for one answer. What Ray raises becomes one sentence about the agent."""
+        """Wait for one answer. An exception of Ray becomes one sentence about the agent."""
         errors = self.ray.exceptions
         try:
             return await asyncio.wait_for(reference.as_future(), self.patience)
@@ -270,12 +269,12 @@ class RayAgents:
                 raise Lost(str(part)) from None  # an argument was lost on its way
             if isinstance(cause, MemoryError):
                 raise InputError(f"{part} ran out of memory ({what}). Give it a node with more memory.") from None
-            # its text may quote what it met; the whole of it is in the log of the agent's process
+            # its text may quote records; the full text is in the log of the agent's process
             raise RelayError(
                 f"{part} failed with {type(cause).__name__} ({what}); its log on the node says more."
             ) from None
         except (errors.RayActorError, errors.OutOfMemoryError) as error:
-            if getattr(error, "actor_init_failed", False):  # an agent's own start does nothing that could fail
+            if getattr(error, "actor_init_failed", False):  # an agent's own start cannot fail
                 last = str(error).strip().splitlines()[-1].strip()
                 raise InputError(
                     f"{part} could not be started on its node ({short(last)}). The node must have the same packages as "
@@ -292,7 +291,7 @@ class RayAgents:
 def check_travels(ray: Any, task: Task) -> None:
     try:
         ray.cloudpickle.dumps(task)
-    except Exception as error:  # broad: a pickle fails in as many ways as there are objects
+    except Exception as error:  # broad, because pickling fails in many ways
         raise InputError(
             f"the loss {task.name!r} cannot be sent to the agents ({type(error).__name__}: {short(str(error))}); the "
             "function must not hold an open file, a lock or a device. Move what it uses into a module that all nodes "

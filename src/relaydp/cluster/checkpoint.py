@@ -1,13 +1,13 @@
-"""Where a run stands, and the one file that survives the process that drives it.
+"""The state of a run, and the file that keeps it if the driver fails.
 
     position    hops or rounds done
-    baton       a relay's, as it travels, or in rounds everybody's share of the model
-    rows        what each agent has of the state
-    charged     (agent, seq) of every release so far: each once, however often a call was repeated
+    baton       the baton of a relay, or in rounds each agent's share of the model
+    rows        each agent's part of the state
+    charged     (agent, seq) of every release so far: each once, even if a call was repeated
 
-A driver that dies loses what it did since the last checkpoint. It does that work again with the same noise, so that the
-same bytes are released a second time and nothing is charged twice. For the same reason a checkpoint belongs to one run:
-other arguments, or other records, are refused.
+A driver that fails loses its work since the last checkpoint. A new one repeats that work with the same noise, so the
+same bytes are released again and nothing is charged twice. For the same reason a checkpoint belongs to one run: other
+arguments, or other records, are refused.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from relaydp.errors import InputError, PrivacyError
 NAME = "checkpoint.npz"
 VERSION = 1
 WORK = 2.0  # seconds of work that a crash of the driver may cost,
-SHARE = 20  # or this many times what a checkpoint costs, where that is more: it then takes 5 % of the time at most
+SHARE = 20  # or this many times the cost of a checkpoint if that is more: so they take 5 % of the time at most
 
 
 @dataclass
 class Standing:
-    """How far a run has come. Changed only between two calls, so that it can be written at any time."""
+    """The progress of a run. It changes only between two calls, so it can be written at any time."""
 
     agents: int
     position: int = 0
     baton: np.ndarray | None = None  # None before the first activation
     rows: list[bytes] = field(default_factory=list)  # empty ones before an agent's first activation
     charged: dict[tuple[int, int], None] = field(default_factory=dict)  # in order
-    peak: float = 0.0  # the largest coefficient that was noted since the last look at it
+    peak: float = 0.0  # the largest coefficient since the last check
 
     def __post_init__(self) -> None:
         self.rows = self.rows or [b""] * self.agents
 
     def charge(self, agent: int, seq: int) -> None:
-        """Enter a release. A second one under the same number would be a second look at the records."""
+        """Record a release. A second one under the same number would be a second use of the records."""
         if (agent, seq) in self.charged:
             raise PrivacyError(f"agent {agent} has released at hop {seq} already; a second release there is refused.")
         self.charged[agent, seq] = None
@@ -51,7 +51,7 @@ class Standing:
 class Keeper:
     """Writes checkpoints into a folder when they are due; without a folder it keeps nothing.
 
-    every   activations (of a relay) or rounds between two of them; default: as often as WORK and SHARE say
+    every   activations (of a relay) or rounds between two of them; default: as WORK and SHARE determine
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, identity: str, every: int | None = None) -> None:
@@ -62,7 +62,7 @@ class Keeper:
         self._cost, self._last, self._made = 0.0, time.monotonic(), 0
 
     def load(self, agents: int) -> Standing:
-        """Where the run stood, or its beginning. Refuses what another run has left."""
+        """The saved state, or the initial one. Refuses the checkpoint of another run."""
         if self.file is None or not self.file.exists():
             return Standing(agents)
         try:
@@ -79,7 +79,7 @@ class Keeper:
                 charged=dict.fromkeys(map(tuple, kept["charged"].tolist())),
                 peak=float(kept["peak"]),
             )
-        except Exception as error:  # broad, for damaged bytes raise nearly anything
+        except Exception as error:  # broad, because damaged files raise many kinds of error
             raise InputError(
                 f"{self.file} cannot be read ({type(error).__name__}); it must be a checkpoint of this run. Remove it "
                 "to start again, which gives the same model."
@@ -101,7 +101,7 @@ class Keeper:
         return time.monotonic() - self._last >= max(WORK, SHARE * self._cost)
 
     def save(self, standing: Standing) -> None:
-        """Write all of it or nothing: to the disk first, then under its name."""
+        """Write atomically: to the disk first, then under its name."""
         if self.file is None:
             return
         began = time.monotonic()
@@ -136,7 +136,7 @@ class Keeper:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A new name is on the disk once its folder is."""
+    """A new name is on disk once its folder is written."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

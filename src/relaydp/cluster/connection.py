@@ -1,7 +1,7 @@
-"""The way to a Ray cluster: one that is started here for as long as it is needed, or one that is there already.
+"""The connection to a Ray cluster: one that is started here while it is needed, or an existing one.
 
-Ray's own answer to a wrong address is a minute and a half of silence and then a page of text. So the address is tried
-first, with a plain connection, and whatever goes wrong afterwards is said in one sentence.
+For a wrong address Ray itself waits a minute and a half and then prints a page of text. So the address is tried first,
+with a plain connection, and every later error is told in one sentence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATIENCE = 5.0  # seconds that an address may take to answer; a round trip takes
 FIRST_TASK = 60.0  # seconds; a node may have to start a worker for it
 STORE = 256 * 2**20  # bytes of shared memory of a cluster started here; what does not fit is spilled to disk
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# What HTTP/2 begins with on either side: Ray speaks gRPC, and a gRPC server answers this with its settings at once.
+# The first bytes of HTTP/2 on either side: Ray uses gRPC, and a gRPC server answers them with its settings at once.
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 SETTINGS = 4  # the type of that answer, its fourth byte
 
@@ -35,10 +35,10 @@ def connect(address: str | None = None, *, cores: int | None = None) -> Iterator
     """The `ray` module, connected; use it inside `with`.
 
         address    None starts a cluster of this machine, on loopback, and stops it afterwards; "auto", "host:port" or
-                   "ray://host:port" joins one and only leaves it
+                   "ray://host:port" joins one, and disconnects afterwards
         cores      how many CPUs a cluster that is started here offers; default: all
 
-    Where Ray has been initialised already, that connection is used and left as it is.
+    If Ray has been initialised already, that connection is used and kept.
     """
     ray = _import_ray(address)
     if ray.is_initialized():
@@ -60,11 +60,12 @@ def connect(address: str | None = None, *, cores: int | None = None) -> Iterator
 
 
 def _import_ray(address: str | None) -> Any:
-    """Import Ray, told beforehand to report nothing to anybody and to take loopback for what it is."""
+    """Import Ray, configured to report nothing, and not to replace loopback addresses."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns about its own default
-    # Ray replaces 127.0.0.1 by the machine's address on the network unless it is told, before it is imported, that
-    # there is none. Most clusters want that; one that listens on loopback alone cannot be joined with it.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # otherwise it warns about its own default
+    # Ray replaces 127.0.0.1 by the machine's address on the network unless this setting says, before it is imported,
+    # that there is none. Most clusters need the replacement; one that listens on loopback only cannot be joined with
+    # it.
     port = None if address is None else _port(address)
     if address is None or (_host(address) in LOOPBACK and port is not None and not _listens(_own_address(), port)):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -88,7 +89,7 @@ def _start(ray: Any, cores: int | None) -> None:
             object_store_memory=STORE,
             _node_ip_address="127.0.0.1",
         )
-    except (Exception, SystemExit) as error:  # Ray ends the process where a part of it does not start
+    except (Exception, SystemExit) as error:  # Ray exits if a part of it does not start
         raise InputError(
             f"Ray could not be started on this machine ({_first_line(error)}); its logs are in /tmp/ray. Try --on "
             "local, or join a cluster with --on ray:HOST:6379."
@@ -114,7 +115,7 @@ def _join(ray: Any, address: str) -> None:
 
 
 def _check_answers(ray: Any, address: str) -> None:
-    """Refuse an address within seconds that Ray would wait for: nobody listens, or somebody who does not speak gRPC."""
+    """Refuse within seconds an address that Ray would wait for: nothing listens there, or not a gRPC server."""
     host, port = _host(address), _port(address)
     if host is None or port is None:
         raise InputError(
@@ -123,7 +124,7 @@ def _check_answers(ray: Any, address: str) -> None:
         )
     used = host
     if not address.startswith("ray://"):
-        used = ray._private.services.resolve_ip_for_localhost(host)  # where Ray will go instead of loopback
+        used = ray._private.services.resolve_ip_for_localhost(host)  # the address that Ray uses instead of loopback
     named = f"address {address!r}" if used == host else f"address {address!r} (for Ray: {used}:{port})"
     cure = (
         f"check it with `ray status` on the cluster's head, whose port is {PORT} unless it was told otherwise "
@@ -131,7 +132,7 @@ def _check_answers(ray: Any, address: str) -> None:
     )
     try:
         with socket.create_connection((used, port), timeout=PATIENCE) as line:
-            if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):  # under TLS the first words are secret
+            if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):  # under TLS the first bytes are encrypted
                 line.settimeout(PATIENCE)
                 line.sendall(HELLO)
                 answer = line.recv(9)
@@ -144,9 +145,9 @@ def _check_answers(ray: Any, address: str) -> None:
 
 
 def _check_versions(ray: Any, address: str) -> None:
-    """Every node must have our versions: the numbers are the same bit for bit only then."""
+    """Every node must have our versions: only then are the numbers the same bit for bit."""
 
-    def there() -> dict[str, str]:  # travels by value, so that it runs where relaydp is missing, too
+    def there() -> dict[str, str]:  # sent by value, so that it also runs where relaydp is missing
         import importlib.metadata
         import platform
 
@@ -178,7 +179,7 @@ def _check_versions(ray: Any, address: str) -> None:
         try:
             found = ray.get(answer)
         except ray.exceptions.RayError:
-            continue  # it has gone since; Ray notices late, and gives it nothing more
+            continue  # it has left since; Ray notices late, and gives it no more tasks
         wrong = {name: version for name, version in found.items() if version != here[name]}
         if wrong:
             theirs = ", ".join(f"{name} {version}" for name, version in wrong.items())

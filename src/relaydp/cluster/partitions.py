@@ -1,15 +1,15 @@
-"""Partitions: where each agent's records are, and what everybody may know of them.
+"""Partitions: where each agent's records are, and what is public about them.
 
 A part is one agent's records: a file that the agent's process reads where it lives, or a Ray object that holds (X, y).
-What is minimised is said without any record (`Task`), so that whoever plans a run needs none:
+What is minimised is described without any record (`Task`), so planning a run needs none:
 
     Task        loss, columns, classes, weights, bounds: public, and given by the user
-    About       what an agent tells of its part: how many records, how many features, their number type, a fingerprint
-    outline     the problem that Task and sizes make, over nobody's records: for plans, and for nothing that computes
+    About what an agent reports about its part: how many records, how many features, their number type, a fingerprint
+    outline     the problem that Task and sizes make, without records: for plans, not for computing
 
-The number type is that of the values as they are kept (bytes, float32, float64). All agents keep theirs alike, as one
-process would: it decides how sums are rounded. The fingerprint is a keyed hash. An agent that starts again compares its
-records with it: the same noise on other records would give both away.
+The number type is that of the values as they are kept (bytes, float32, float64). All agents use the same one, as one
+process would, because it determines how sums are rounded. The fingerprint is a keyed hash. An agent that starts again
+compares its records with it: the same noise on other records would reveal both.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ LOSSES: dict[str, Callable[..., Problem]] = {
 }
 CLASSIFIES = ("logistic", "softmax")
 NAMED = ("CSV", "TSV", "Parquet")  # kinds of file whose columns have names
-WILD = "*?["  # what makes a pattern of a path
+WILD = "*?["  # characters that make a path a pattern
 
 
 class About(NamedTuple):
-    """What an agent tells of its part, and all that leaves it before the run."""
+    """What an agent reports about its part: all that leaves it before the run."""
 
     records: int
     features: int
@@ -70,7 +70,7 @@ class Part:
 
 
 def list_parts(parts: Any, agents: int, names: Sequence[str] | None = None) -> tuple[Part, ...]:
-    """One part an agent, in order: a pattern such as "parts/*.csv", taken in sorted order, or a list of paths and
+    """One part per agent, in order: a pattern such as "parts/*.csv", taken in sorted order, or a list of paths and
     references. A pattern is looked up here; a path in a list need not exist on this machine."""
     if isinstance(parts, str | os.PathLike):
         pattern = os.path.expanduser(os.fspath(parts))
@@ -94,7 +94,7 @@ def list_parts(parts: Any, agents: int, names: Sequence[str] | None = None) -> t
 
 def _part(agent: int, name: str, at: Any) -> Part:
     if isinstance(at, str | os.PathLike):
-        path = os.path.abspath(os.path.expanduser(os.fspath(at)))  # other processes have other folders of their own
+        path = os.path.abspath(os.path.expanduser(os.fspath(at)))  # other processes may have other working folders
         if file_kind(Path(path)) is None:
             raise InputError(
                 f"the part of {name} is {path}, whose suffix relaydp does not read; it must be CSV, TSV, Parquet, "
@@ -112,7 +112,7 @@ def _part(agent: int, name: str, at: Any) -> Part:
 
 @dataclass(frozen=True)
 class Task:
-    """What is minimised, said without any record. Everything in it is public."""
+    """What is minimised, described without any record. Everything in it is public."""
 
     loss: str | Callable[..., Any]
     columns: tuple[str, ...] | None = None
@@ -124,7 +124,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The loss by name: a function's own, where it is one."""
+        """The name of the loss; a function's own name."""
         return self.loss if isinstance(self.loss, str) else getattr(self.loss, "__qualname__", "custom")
 
     @property
@@ -132,8 +132,8 @@ class Task:
         return int(self.features or 0) if self.columns is None else len(self.columns)
 
     def problem(self, records: Records, sizes: Sequence[int]) -> Problem:
-        """The problem over these records, everything else as agreed. Ranges and classes that records bring along are
-        not."""
+        """The problem over these records, everything else as agreed. Ranges and classes of the records themselves are
+        ignored."""
         own = replace(records, ranges=None, classes=None, test=None, groups={})
         options = {name: value for name, value in self.options.items() if value is not None}
         if not isinstance(self.loss, str):
@@ -153,7 +153,7 @@ def make_task(
     ranges: Any,
     **options: Any,
 ) -> Task:
-    """Check what was given, and refuse what is missing: nobody may look it up in the records."""
+    """Check the arguments, and refuse missing ones: they may not be taken from the records."""
     if isinstance(loss, str):
         loss = choose("loss", loss.replace("_", "-"), LOSSES)
     elif not callable(loss):
@@ -186,10 +186,10 @@ def make_task(
 
 
 def outline(task: Task, sizes: Sequence[int], names: Sequence[str] = ()) -> Problem:
-    """The problem that task and sizes make, over nobody's records: two blank ones stand for the shape.
+    """The problem that task and sizes make, without records: two blank ones give the shape.
 
-    It checks every option as `relaydp.logistic` and the others do, and has the public facts of the real one. What looks
-    at records (agent_records, objective, accuracy) has no meaning here.
+    It checks every option as `relaydp.logistic` and the others do, and has the public facts of the real one. Methods
+    that use records (agent_records, objective, accuracy) have no meaning here.
     """
     labels = np.asarray(task.classes)[[0, -1]] if task.classes is not None else np.zeros(2)
     blank = Records(np.zeros((2, task.width)), labels, columns=task.columns, name=f"{len(sizes)} parts")
@@ -207,14 +207,14 @@ def read_part(
 ) -> Records:
     """The records of a part, checked against the task; called where they are. Errors name agent, path and machine.
 
-    look   is shown them before the check, which computes
+    look   a function that is called with them before the check, which computes
     """
     try:
         records = _read_file(Path(part.at), task) if part.is_file else _read_object(part, fetch)
         if records.features != task.width:
             raise InputError(f"it has {records.features} features; all agents must have {task.width}.")
         look(records)
-        task.problem(records, [len(records)])  # refuses labels that are not classes, for example
+        task.problem(records, [len(records)])  # refuses labels that are not classes, among others
         return records
     except MemoryError:
         text = "its records do not fit in memory there. Give it a node with more memory."
@@ -238,7 +238,7 @@ def _read_file(path: Path, task: Task) -> Records:
         if kind not in NAMED:
             raise InputError(f"a {kind} file has no column names; pass features= instead of columns=.")
         wanted = [*task.columns, task.label]
-        # checked first: a file of other columns gets one sentence about them, not about what is in them
+        # checked first: the error for a file with other columns is about the columns, not about their contents
         table = _read_named(path, kind)
         lacking = [name for name in wanted if name not in table.column_names]
         if lacking:
@@ -261,7 +261,7 @@ def _read_named(path: Path, kind: str | None) -> Any:
         return read_parquet(path) if kind == "Parquet" else read_delimited(path, "\t" if kind == "TSV" else ",")
     except (RelayError, MemoryError):
         raise
-    except Exception as error:  # broad, for garbled bytes raise nearly anything
+    except Exception as error:  # broad, because damaged files raise many kinds of error
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(f"it could not be read as {kind}: {reason}. Use a file that is not damaged.") from None
 
@@ -276,7 +276,7 @@ def _read_object(part: Part, fetch: Callable[[Any], Any]) -> Records:
 
 
 def fingerprint(records: Records, key: str) -> str:
-    """A keyed hash of features and labels as read: equal records, equal fingerprint, in one run and no other."""
+    """A keyed hash of features and labels as read: equal records have equal fingerprints, in one run only."""
     sha = hashlib.blake2b(key=hashlib.sha256(key.encode()).digest(), digest_size=16)
     for array in (records.X, records.y):
         sha.update(f"{array.dtype.str}{array.shape}".encode())

@@ -1,8 +1,8 @@
-"""Workers on this machine: processes of their own, each with one task at a time.
+"""Workers on this machine: processes, each with one task at a time.
 
 A worker is started by name, not forked (JAX has threads) and not through multiprocessing (which would import the user's
-script again). It ends when its pipe closes, so none outlives the study, however that ends. One that dies, killed by the
-kernel for its memory or otherwise, costs its task alone: its rows say what happened, and another takes its place.
+script again). It ends when its pipe closes, so none outlives the study, however that ends. If one dies, killed by the
+kernel for its memory or otherwise, only its task is lost: its rows give the reason, and another worker replaces it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Columns = dict[str, list[Any]]
 
 
 class Done(NamedTuple):
-    """What became of a task; `again` where the worker was lost through no fault of the task's."""
+    """The result of a task; `again` if the worker was lost and the task was not the cause."""
 
     worker: int
     task: StudyTask
@@ -47,7 +47,7 @@ class Workers(Protocol):
 
 
 def threads(cpus: int) -> dict[str, str]:
-    """What a worker is told before it starts: as many threads as it has cores, for workers side by side."""
+    """A worker's environment: as many threads as it has cores, because workers run side by side."""
     names = ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
     return dict.fromkeys(names, str(cpus))  # NPROC: XLA's
 
@@ -56,7 +56,7 @@ def threads(cpus: int) -> dict[str, str]:
 class _Hand:
     process: subprocess.Popen[bytes]
     line: Connection
-    words: IO[bytes]  # what it wrote to stderr, for its last words
+    words: IO[bytes]  # its stderr, for the error message
     task: StudyTask | None = None
 
 
@@ -71,7 +71,7 @@ def local_workers(resources: ResourcesSection, jobs: int | None, most: int) -> I
 
 
 def default_jobs(resources: ResourcesSection) -> int:
-    """As many workers as the cores allow, or the GPUs where a task asks for some."""
+    """As many workers as the cores allow, or the GPUs if a task asks for some."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not resources.gpus:
         return max(1, cores // resources.cpus)
@@ -108,7 +108,7 @@ class LocalWorkers:
     def give(self, worker: int, task: StudyTask) -> None:
         hand = self._hands[worker]
         hand.task = task
-        with contextlib.suppress(OSError):  # it has died; `wait` finds that out and says so
+        with contextlib.suppress(OSError):  # it has died; `wait` detects and reports that
             hand.line.send(task)
 
     def wait(self, seconds: float) -> list[Done]:
@@ -128,7 +128,7 @@ class LocalWorkers:
     def close(self) -> None:
         for hand in self._hands.values():
             hand.line.close()
-            hand.process.kill()  # it holds nothing that a kill could spoil: only the driver writes
+            hand.process.kill()  # a kill cannot damage anything: only the driver writes files
         for hand in self._hands.values():
             hand.process.wait()
             hand.words.close()
@@ -141,8 +141,8 @@ class LocalWorkers:
             each = self._resources.gpus
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(_gpus()[number * each : (number + 1) * each])
         code = f"from relaydp.cluster.process_workers import serve; serve({theirs.fileno()})"
-        # Ctrl-C reaches a whole process group: a worker is born deaf to it and leaves the ending to us, who
-        # hear it late by the milliseconds that this takes.
+        # Ctrl-C reaches the whole process group: a worker ignores it from its start and the driver ends it, a few
+        # milliseconds later.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process = subprocess.Popen(
@@ -158,7 +158,7 @@ class LocalWorkers:
         theirs.close()
         hand = _Hand(process, ours, words)
         with contextlib.suppress(OSError):
-            ours.send(sys.path)  # a loss of the user's may live in a module that only this process can find
+            ours.send(sys.path)  # a user's loss may be in a module that only this process can find
         return hand
 
     def _last_words(self, hand: _Hand) -> str:
@@ -178,7 +178,7 @@ class LocalWorkers:
 
 
 def serve(descriptor: int) -> None:
-    """What a worker does: take tasks from the pipe and send their columns back, until the pipe closes."""
+    """The main loop of a worker: take tasks from the pipe and send their columns back, until the pipe closes."""
     from relaydp.cluster.study_tasks import run_task
 
     line = Connection(descriptor)

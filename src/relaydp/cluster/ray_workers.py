@@ -1,8 +1,8 @@
 """Workers on a Ray cluster: a few actors, each with one task at a time.
 
-Actors, not Ray's tasks: JAX starts, and data loads, once a worker, and blocks of one case go to the worker that has its
-plan and its compiled program (`benchmarks/study.py --tasks` compares). An actor keeps no state that counts:
-a lost one is started anew by Ray, elsewhere if need be, and its task is given out again, with the same numbers.
+Actors, not Ray's tasks: JAX starts and data load once per worker, and blocks of one case go to the worker that has its
+plan and its compiled program (`benchmarks/study.py --tasks` compares). An actor keeps no state that matters: Ray
+restarts a lost one, on another node if necessary, and its task is given out again, with the same numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FROM_HERE = ("RELAYDP_DATA", "RELAYDP_COMPILED", "XLA_FLAGS")  # settings that w
 
 
 class Hand:
-    """One worker, where Ray puts it."""
+    """One worker, on the node that Ray chooses."""
 
     def __init__(self, environment: dict[str, str], paths: list[str]) -> None:
         import sys
@@ -55,7 +55,7 @@ def ray_workers(
 
 
 def _room(ray: Any, resources: ResourcesSection) -> int:
-    """How many workers the cluster has room for, node by node."""
+    """How many workers fit on the cluster, node by node."""
     room = 0
     for node in ray.nodes():
         if node["Alive"]:
@@ -115,7 +115,7 @@ class RayWorkers:
                 self._idle.add(worker)
             except self._ray.exceptions.RayError as error:
                 done.append(_lost(worker, task, error))
-                # Ray is starting it anew; it takes the next task when it answers
+                # Ray is restarting it; it takes the next task when it answers
                 self._coming[self._actors[worker].ready.remote()] = worker
                 self._since = time.monotonic()
         return done
@@ -126,7 +126,7 @@ class RayWorkers:
             self._ray.get(ref)
             self._idle.add(worker)
         except self._ray.exceptions.RayError:
-            time.sleep(0.2)  # it died again as it started: let Ray try once more, but do not spin
+            time.sleep(0.2)  # it died again as it started: let Ray try again, after a pause
             self._coming[self._actors[worker].ready.remote()] = worker
 
     def close(self) -> None:
@@ -136,7 +136,8 @@ class RayWorkers:
 
 
 def _lost(worker: int, task: StudyTask, error: Exception) -> Done:
-    """A worker that died: of its task's memory, which another attempt would not mend, or for reasons of its own."""
+    """The result for a worker that died: because of its task's memory, where a retry would not help, or for another
+    reason."""
     said = " ".join(str(error).split())
     if "memory" in said.lower() and ("oom" in said.lower() or "out of memory" in said.lower()):
         text = (

@@ -1,18 +1,18 @@
 """A relay on a cluster: one loop that holds the baton and asks its holder's process to act.
 
     for each hop of the route at which the holder acts:
-        (1)  rows_i, baton <- agent i acts on (rows_i, baton, hop)      the only call; pure, so that it may be repeated
-        (2)  note the release (i, hop);  now and then write a checkpoint
+        (1)  rows_i, baton <- agent i acts on (rows_i, baton, hop)      the only call; pure, so it may be repeated
+        (2)  record the release (i, hop);  write a checkpoint when due
 
-The route was laid out beforehand from public facts, so hops on which the holder only relays cost no call: the baton
-does not change on them. An agent's process keeps nothing between two calls but its records. What it needs of the state
-goes with the call, so that a process which died is started again and asked the same question, and gives the same
-answer, to the last bit: noise is drawn from a generator keyed by (seed, hop). Had it state of its own, the first call
-after a crash would find another one, and two batons with different noise would be about.
+The route is computed beforehand from public facts, so hops at which the holder only relays need no call: the baton does
+not change there. An agent's process keeps nothing between two calls but its records. The call carries the state that it
+needs, so a process that died is restarted and called again, and gives the same answer, to the last bit: noise is drawn
+from a generator keyed by (seed, hop). If it kept state, a crash would lose it, and there would be two batons with
+different noise.
 
-The rows go by value, through this process: 2 vectors for RECAL beside the 2 of the baton, each way. As objects that
-stay on their agent's node they would save half of the bytes of a hop, cost a put and a look-up (docs/cluster.md weighs
-the two), and be lost with their node, and with them the run since the last checkpoint.
+The rows are sent by value, through this process: for RECAL 2 vectors besides the 2 of the baton, each way. As objects
+that stay on their agent's node they would save half of the bytes of a hop, cost a put and a look-up (docs/cluster.md
+weighs the two), and be lost with their node, and with them the run since the last checkpoint.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from relaydp.engine.progress import Progress
 from relaydp.graph import Route
 from relaydp.planning.run_plan import Plan
 
-HUGE = 1e100  # a baton beyond this has diverged, whatever the limit; before it nothing overflows within one step
+HUGE = 1e100  # a larger baton has diverged, whatever the limit; a smaller one cannot overflow within one step
 
 Model = Callable[[np.ndarray], np.ndarray]  # a baton, or everybody's shares -> the model
 
 
 class Lost(Exception):
-    """An answer is gone with the node that had it; the call has to be made once more."""
+    """An answer was lost with its node; the call has to be repeated."""
 
 
 class Agents(Protocol):
-    """The agents' processes, as the loops see them. `setup` is what each is told of the plan."""
+    """The agents' processes, as the loops see them. `setup` is each one's part of the plan."""
 
     async def ask(self, agent: int, method: str, *arguments: Any) -> Any:
         """Call an agent, wait, and return its answer."""
@@ -49,7 +49,7 @@ class Agents(Protocol):
         ...
 
     async def pull(self, references: list[Any], what: str) -> list[Any]:
-        """Wait for the answers behind references; raises Lost where one cannot be had."""
+        """Wait for the answers behind references; raises Lost if one is lost."""
         ...
 
     def put(self, value: Any) -> Any:
@@ -63,7 +63,7 @@ class RelayEnd(NamedTuple):
 
 
 class Watch:
-    """Looks whether the model grows without bound, where and as the simulator does: it notes the model after each
+    """Checks whether the model grows without bound, at the same hops as the simulator: it records the model after each
     stretch of hops, and compares the largest coefficient with the limit after each chunk of stretches."""
 
     def __init__(self, plan: Plan, standing: Standing, limit: float) -> None:
@@ -72,7 +72,7 @@ class Watch:
         self.chunk = BLOCKS * self.stride
 
     def until(self, first: int, last: int, model: Callable[[], np.ndarray]) -> int | None:
-        """Nothing changes from `first` to `last` hops done. Where the run is found to have diverged: after how many."""
+        """For hops `first` to `last`, on which nothing changes: the hop at which divergence is detected, or None."""
         stop = last if last < self.total else -(-self.total // self.chunk) * self.chunk  # chunks are filled up
         if stop // self.stride > (first - 1) // self.stride:
             self.standing.peak = max(self.standing.peak, _size(model()))
@@ -83,7 +83,7 @@ class Watch:
         return None
 
     def overflowed(self, position: int) -> int:
-        """Where the simulator would have stopped with what has grown beyond HUGE by `position` hops."""
+        """The hop at which the simulator would have stopped, if the model is beyond HUGE after `position` hops."""
         return min(-(-position // self.chunk) * self.chunk, self.total)
 
 
@@ -102,7 +102,7 @@ async def walk(
     model: Model,
     report: Progress | None = None,
 ) -> RelayEnd:
-    """Follow the route from where it stands to its end, or until the baton has grown without bound."""
+    """Follow the route from its current position to its end, or until the baton has grown without bound."""
     way = plan.route
     assert isinstance(way, Route)
     total = len(way)

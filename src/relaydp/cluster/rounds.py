@@ -1,14 +1,14 @@
-"""Synchronous rounds on a cluster: one call an agent and round, fed with references to its neighbours' messages.
+"""Synchronous rounds on a cluster: one call per agent and round, with references to its neighbours' messages.
 
-    round k:   (1)  rows_i, g~_i, message_i  <-  agent i hears its neighbours' messages of round k - 1, then speaks in k
+    round k: (1) rows_i, g~_i, message_i <- agent i receives its neighbours' messages of round k - 1, then sends in k
 
-All of them are references: this process sends them on without looking, and Ray moves what is behind them from agent to
-agent (below 100 kB Ray itself carries a value along with the call). Calls are pure, as in `walk`, so that Ray may
-repeat one whose process has died, and may make an object that was lost with its node once more.
+All of them are references: this process passes them on unread, and Ray moves the values from agent to agent (below 100
+kB it sends a value with the call). Calls are pure, as in `relay`, so Ray may repeat one whose process has died, and may
+recompute an object that was lost with its node.
 
-Every few rounds all have heard all, and the rows are pulled, looked at and perhaps written to a checkpoint. The next
-round starts from values again: no chain of lost objects is longer than that, and what cannot be made once more by Ray
-is made once more from there, with the same noise. It is the same release then, and charged once.
+Every few rounds all messages are received, and the rows are fetched, checked and, when due, written to a checkpoint.
+The next round starts from values again: no chain of lost objects is longer than that, and what Ray cannot recompute is
+recomputed from there, with the same noise. It is then the same release, and charged once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from relaydp.errors import InputError
 from relaydp.graph import Graph
 from relaydp.planning.run_plan import Plan
 
-STRETCH = 8  # rounds between two looks: as many calls an agent are under way at once
+STRETCH = 8  # rounds between two checks: so many calls per agent are open at once
 ATTEMPTS = 5  # at one stretch
 
 
@@ -39,11 +39,11 @@ async def go_round(
     model: Model,
     report: Progress | None = None,
 ) -> RelayEnd:
-    """Make all rounds, from where it stands to the end, or until the model has grown without bound."""
+    """Make all rounds, from the current one to the end, or until the model has grown without bound."""
     total = len(plan.route)
     while standing.position < total:
         first = standing.position
-        # looks fall on the ends of chunks too, where the simulator has its own
+        # also checks at the ends of chunks, as the simulator does
         chunk_end = -(-(first + 1) // watch.chunk) * watch.chunk
         last = min(first + min(STRETCH, keeper.every or STRETCH), total, chunk_end)
         rows, shares = await _attempt(graph, crew, setup, standing.rows, first, last)
@@ -66,7 +66,7 @@ async def go_round(
 async def _attempt(
     graph: Graph, crew: Agents, setup: list[Any], rows: list[bytes], first: int, last: int
 ) -> tuple[list[bytes], np.ndarray]:
-    """Rounds `first` to `last` - 1: everybody's rows and shares of the model. Begun anew where an object was lost."""
+    """Rounds `first` to `last` - 1: all agents' rows and shares of the model. Repeated if an object was lost."""
     for _ in range(ATTEMPTS):
         try:
             pulled = await crew.pull(_send(graph, crew, setup, rows, first, last), f"rounds {first} to {last - 1}")
@@ -85,7 +85,7 @@ def _send(graph: Graph, crew: Agents, setup: list[Any], begin: list[bytes], firs
     around = [tuple(graph.neighbours(i).tolist()) for i in agents]
     rows: list[Any] = list(begin)
     told: list[Any] = [None] * graph.agents  # g~, for the agent itself
-    said: list[Any] = [None] * graph.agents  # what its neighbours hear
+    said: list[Any] = [None] * graph.agents  # what its neighbours receive
     for k in range(first, last + 1):
         heard = [() if k == first else around[i] for i in agents]
         answers = [
@@ -95,4 +95,4 @@ def _send(graph: Graph, crew: Agents, setup: list[Any], begin: list[bytes], firs
             for i in agents
         ]  # (1)
         rows, told, said = (list(column) for column in zip(*answers, strict=True))
-    return [*rows, *told]  # the last call only hears: it tells the agent's share of the model
+    return [*rows, *told]  # the last call only receives: it returns the agent's share of the model

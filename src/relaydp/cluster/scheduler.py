@@ -1,4 +1,4 @@
-"""run_study: give every task to a worker, keep what comes back, and make one table of it."""
+"""run_study: give every task to a worker, store the results, and merge them into one table."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from relaydp.errors import InputError, choose
 if TYPE_CHECKING:
     import pyarrow as pa
 
-AGAIN = 2  # more tries of a task whose worker was lost: a worker may be killed, and then its node lost
-BEAT = 0.5  # seconds between looks at the workers when nothing happens
+AGAIN = 2  # retries of a task whose worker was lost: first a worker may be killed, and then a node lost
+BEAT = 0.5  # seconds between two checks of idle workers
 
 
 class Pace(NamedTuple):
-    """How far a study is."""
+    """The progress of a study."""
 
     tasks: int
     tasks_in_all: int
@@ -37,7 +37,7 @@ Report = Callable[[Pace], None]
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a study; what was finished is kept, and `pace` says how much that is."""
+    """Ctrl-C during a study; finished tasks are kept, and `pace` says how many."""
 
     def __init__(self, pace: Pace) -> None:
         super().__init__(f"interrupted after {pace.tasks} of {pace.tasks_in_all} tasks")
@@ -57,16 +57,16 @@ def run_study(
     loss_options: Mapping[str, Any] | None = None,
     progress: Report | None = None,
 ) -> pa.Table:
-    """Run a study and return its table, one row a run, in the order of the study.
+    """Run a study and return its table, one row per run, in the order of the study.
 
         on            "local" (processes of this machine) or "ray" (the cluster at `address`, or one started here)
         folder        where parts and results.parquet are kept; None keeps nothing
-        jobs          how many workers; default: what the cores, or the cluster, have room for
-        resume        do what is missing or failed; overwrite begins anew
+        jobs          how many workers; default: as many as fit on the cores, or on the cluster
+        resume        run what is missing or failed;  overwrite: start again
         loss          a loss of your own for all problems, as `relaydp.custom` takes it, with its `dim` and `smoothness`
                       in `loss_options`; it must be importable by workers
 
-    A task that fails is rows with status "failed" and the reason. The numbers do not depend on `on`, `jobs` or the
+    A failed task has rows with status "failed" and the reason. The numbers do not depend on `on`, `jobs` or the
     order in which tasks finish.
 
     >>> from relaydp.cluster import Study, run_study
@@ -87,7 +87,7 @@ def run_study(
         if not todo:
             return kept.merge(tasks)
         with _crew(on, study, jobs, len(todo), address) as workers:
-            kept.begin(overwrite)  # only now: a cluster that cannot be joined leaves nothing behind
+            kept.begin(overwrite)  # only now, so that a failed connection leaves no folder
             try:
                 conduct(workers, todo, len(tasks), study.runs, kept.keep, progress)
             finally:
@@ -121,7 +121,7 @@ def conduct(
     keep: Callable[[StudyTask, dict[str, list[Any]]], None],
     progress: Report | None = None,
 ) -> None:
-    """Keep every worker busy until all tasks are done; each is kept as it arrives."""
+    """Keep every worker busy until all tasks are done; each result is stored when it comes."""
     queues: dict[int, deque[StudyTask]] = {}  # by case
     for task in todo:
         queues.setdefault(task.case, deque()).append(task)
@@ -163,7 +163,8 @@ def conduct(
 
 
 def _choose(queues: dict[int, deque[StudyTask]], last: dict[int, int], worker: int) -> int | None:
-    """The case a free worker goes on with: its own, whose program it has; else a fresh one; else the longest queue."""
+    """The case that a free worker continues with: its own, whose program it has; else a new one; else the longest
+    queue."""
     own = last.get(worker)
     if own is not None and queues.get(own):
         return own

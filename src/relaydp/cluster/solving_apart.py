@@ -1,8 +1,9 @@
-"""solve_apart: one model over agents whose records do not fit one node. solve_on_ray: a run that does, somewhere else.
+"""solve_apart: one model over agents whose records do not fit one node. solve_on_ray: a whole run on another node.
 
-Each agent is a Ray actor that reads its own part where it lives. The process that calls `solve_apart` plans from public
-facts, holds the baton and keeps the checkpoint; of the records it learns how many there are, how many features they
-have, their number type and a fingerprint, and in a run without privacy the curvature of each agent's loss.
+Each agent is a Ray actor that reads its own part on its own node. The process that calls `solve_apart` plans from
+public facts, holds the baton and writes the checkpoint; about the records it learns how many there are, how many
+features they have, their number type and a fingerprint, and in a run without privacy the curvature of each agent's
+loss.
 
 The model is the simulator's, bit for bit on one kind of machine, for the same arguments and seed.
 """
@@ -51,7 +52,7 @@ PATIENCE = 600.0  # seconds that one answer may take
 
 
 class AgentsAndPlaces(Agents, Protocol):
-    """A crew as `solve_apart` needs it."""
+    """Agents as `solve_apart` needs them."""
 
     async def ask_all(self, method: str, *arguments: Any) -> list[Any]: ...
 
@@ -60,7 +61,7 @@ class AgentsAndPlaces(Agents, Protocol):
 
 @dataclass(frozen=True)
 class Asked:
-    """The arguments that say how to run, as they go into the result."""
+    """The arguments of the run, as stored in the result."""
 
     algorithm: str
     mechanism: str | None
@@ -116,26 +117,26 @@ def solve_apart(
     patience: float = PATIENCE,
     progress: bool | Progress | None = None,
 ) -> Result:
-    """Train one model over agents that each have a process, and a part of the records, of their own.
+    """Train one model over agents that each have their own process and their own part of the records.
 
-        parts        one an agent: a pattern ("parts/*.parquet", in sorted order), or a list of paths and Ray object
-                     references to (X, y). An agent's own process reads its part; no record comes here
+        parts        one per agent: a pattern ("parts/*.parquet", in sorted order), or a list of paths and Ray object
+                     references to (X, y). An agent's own process reads its part; no record is sent to this one
         columns      names of the features, in order, with label=; or features=N for files without names. Like classes,
-                     ranges and record_norm they are public, and are given, not looked up
+                     ranges and record_norm they are public, and are not taken from the records
         loss         "logistic", "softmax", "least-squares", "huber", or a JAX function (x, a, b) with smoothness= and
                      dim=
-        checkpoint   a folder. A run that finds a checkpoint of its own there goes on from it;  every: activations, or
-                     rounds, between two of them (default: 2 seconds of work at most are lost)
+        checkpoint a folder. A run that finds its own checkpoint there continues from it; every: activations, or rounds,
+        between two of them (default: at most 2 seconds of work are lost)
         address      of a Ray cluster; None starts one on this machine, with `cores` CPUs
-        placement    {agent's name or number: {"resources": {...}} or {"labels": {...}}}; others are spread out
+        placement {agent's name or number: {"resources": {...}} or {"labels": {...}}}; others are spread over the nodes
         patience     seconds that an agent may take for one answer
 
     The other arguments are those of `relaydp.solve` and of the losses. The model is what `relaydp.solve` gives for all
     parts in one, bit for bit on one kind of machine. Trace, reference and transcript are left out: they would need the
     records, or all batons, in one place.
 
-    An agent that dies repeats its release, to the last bit, so that noise is drawn from a seed: with a budget this is
-    always a simulation, and needs `seed=`. A consortium makes promises. Without a budget seed None is 0.
+    An agent that dies repeats its release, to the last bit, so its noise is drawn from a seed: with a budget this is
+    always a simulation, and needs `seed=`. Only a consortium gives a guarantee. Without a budget seed None means 0.
     """
     began = time.perf_counter()
     if budget is not None and not isinstance(budget, Budget):
@@ -153,7 +154,7 @@ def solve_apart(
         loss, columns=columns, features=features, label=label, classes=classes, ranges=ranges, **_fitting(loss, given)
     )
     listed = list_parts(parts, graph.agents, names)
-    outline(task, [1] * graph.agents)  # weights and bounds that are wrong are refused before anything is started
+    outline(task, [1] * graph.agents)  # refuses wrong weights and bounds before anything is started
     asked = Asked(algorithm, mechanism, budget, activations, walk, steps, int(seed), start, ratio, limits, prior)
     with connect(address, cores=cores) as ray:
         crew = RayAgents(
@@ -173,7 +174,7 @@ def solve_apart(
 
 
 def check_seeded(budget: bool, seed: object) -> None:
-    """Refuse a promise where none can be made: on Ray a run with a budget is a simulation, by the user's own word."""
+    """Refuse a budget without a seed: on Ray a run with a budget is a simulation, and the user must ask for it."""
     if budget and seed is None:
         raise PrivacyError(
             "a budget needs a seed here, because agents on Ray draw their noise from a seed, and such a run is a "
@@ -202,7 +203,7 @@ def _check_patience(patience: object) -> None:
 
 
 def prints_key(asked: Asked) -> str:
-    """What fingerprints are keyed by: the same for a run that goes on, another for one with another seed."""
+    """The key of fingerprints: the same for a resumed run, and different for another seed."""
     return f"relaydp {asked.seed}"
 
 
@@ -217,7 +218,7 @@ def solve_with(
     progress: bool | Progress | None = None,
     began: float | None = None,
 ) -> Result:
-    """`solve_apart` with agents that are there already: ask what is public, plan, follow the plan, report."""
+    """`solve_apart` with existing agents: ask for the public facts, plan, follow the plan, report."""
     began = time.perf_counter() if began is None else began
     abouts, curvatures = _wait(_introduce(crew, task, asked))
     problem = outline(task, [each.records for each in abouts], [part.name for part in parts])
@@ -254,7 +255,7 @@ def solve_with(
 
 
 async def _introduce(crew: AgentsAndPlaces, task: Task, asked: Asked) -> tuple[list[About], list[float] | None]:
-    """What everybody tells of its part; with one number type for all, as in one array."""
+    """Each agent's report on its part, with one number type for all, as in one array."""
     abouts = await crew.ask_all("about")
     raw = str(np.result_type(*{each.raw for each in abouts}))
     if any(each.raw != raw for each in abouts):
@@ -264,13 +265,13 @@ async def _introduce(crew: AgentsAndPlaces, task: Task, asked: Asked) -> tuple[l
 
 
 def _width(kept: str) -> tuple[int, int]:
-    """Number types in the order in which one process would fall back on them."""
+    """The order of number types: the widest is used by all, as in one process."""
     order = ("uint8", "float32", "float64")
     return (order.index(kept), 0) if kept in order else (len(order), np.dtype(kept).itemsize)
 
 
 def _plan(problem: Problem, graph: Graph, asked: Asked) -> Plan:
-    """As `relaydp.solve` makes it, from the outline of a problem."""
+    """The plan of `relaydp.solve`, from the outline of a problem."""
     plan = make_plan(
         problem,
         graph,
@@ -303,7 +304,7 @@ def _plan(problem: Problem, graph: Graph, asked: Asked) -> Plan:
 
 
 def _brief(plan: Plan) -> Plan:
-    """The plan as agents need it: without the route, which may have millions of hops, and what it was chosen by."""
+    """The plan as agents need it: without the route, which may have millions of hops, and without the trials."""
     empty = np.zeros((0, plan.facts.agents))
     return replace(
         plan, route=Rounds(empty.astype(bool), empty.astype(np.int32)), ledger=None, outlook=None, prior=None
@@ -311,7 +312,7 @@ def _brief(plan: Plan) -> Plan:
 
 
 def _identity(problem: Problem, graph: Graph, plan: Plan, asked: Asked, abouts: Sequence[About]) -> str:
-    """SHA-256 of all that the run's numbers follow from: a checkpoint belongs to one such run."""
+    """SHA-256 of everything that determines the run's numbers: a checkpoint belongs to one such run."""
     way = plan.route
     route = [way.acts] if isinstance(way, Rounds) else [way.holder, way.acts]
     sha = hashlib.sha256()
@@ -324,7 +325,7 @@ def _identity(problem: Problem, graph: Graph, plan: Plan, asked: Asked, abouts: 
 
 
 def _check_charged(plan: Plan, standing: Standing) -> None:
-    """What was released is each (agent, hop) of the plan up to where the run stands, once, and no other."""
+    """Check that the releases are each (agent, hop) of the plan up to the current position, once, and no others."""
     who, when, _, _ = plan.releases(standing.position)
     if set(standing.charged) != set(zip(who.tolist(), when.tolist(), strict=True)):
         raise PrivacyError(
@@ -373,7 +374,7 @@ def _result(
         "sizes": problem.split.sizes.tolist(),
         "order_sha256": None,
     }
-    return make_result(  # noise is keyed by a seed, so that an agent that dies can repeat its release: a simulation
+    return make_result(  # noise is keyed by a seed, so that a restarted agent can repeat its release: a simulation
         graph,
         plan,
         told,
@@ -389,7 +390,7 @@ def _result(
 
 
 def _wait(coroutine: Any) -> Any:
-    """Run the loop to its end. A notebook has one of its own running in this thread: ours then gets another thread."""
+    """Run the loop to its end. A notebook already runs a loop in this thread: then ours gets another thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -426,7 +427,7 @@ def solve_on_ray(
     **options: Any,
 ) -> Result:
     """`relaydp.solve(problem, graph, ...)` as one task on a Ray cluster: the same result, bit for bit on one kind of
-    machine. The task asks for so many CPUs and GPUs; it runs within `patience` seconds or is given up.
+    machine. The task asks for so many CPUs and GPUs; it must finish within `patience` seconds.
 
     With a budget it is a simulation, and needs `seed=`."""
     _check_patience(patience)
@@ -435,7 +436,7 @@ def solve_on_ray(
     except TypeError as error:
         raise InputError(f"{error}; the arguments must be those that relaydp.solve takes.") from None
     check_seeded(asked.get("budget") is not None, asked.get("seed"))
-    options.pop("progress", None)  # it would be called in another process
+    options.pop("progress", None)  # it cannot be called from another process
     with connect(address, cores=cores) as ray:
         shape = (problem.spec, problem.loss.fn if isinstance(problem.loss, CustomLoss) else None)
         split = problem.split if problem.spec["agents"] is None else None
@@ -461,7 +462,7 @@ def solve_on_ray(
 
 
 def _solve_there(data: Any, shape: Any, split: Any, graph: Graph, arguments: Any, options: Any) -> Result:
-    """At the node: build the problem again, since what compiled code is chosen by does not travel, and solve it."""
+    """Runs on the node: build the problem again, because compiled code is not found for a pickled one, and solve it."""
     spec, function = shape
     agents = spec["agents"] if split is None else [len(data)]
     if function is None:

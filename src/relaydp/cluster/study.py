@@ -4,8 +4,8 @@
     [data] [problem] [graph] [run]   what is fixed, as in the file of `relaydp run`
     [resources]                   what one task may use
 
-One combination is a `Case`: what `relaydp run` would read, with nothing left to vary but the seed. Runs with a seed are
-simulations: a study promises nothing, and says what its plans would cost.
+One combination is a `Case`: the input of one `relaydp run`, where only the seed varies. Runs with a seed are
+simulations: a study guarantees nothing, and reports what its plans would cost.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from relaydp.settings.config import (
 from relaydp.settings.values import all_algorithms, all_walks, as_agents, as_kind, as_source, is_path, named
 
 # The first block of a case pays for its plan and its program, some seconds; later ones stay with the worker that has
-# both. 64 private runs on digits take one or two seconds then: short enough to share out evenly and to lose. It is a
-# constant, not a function of the cores, because a batch's length is part of the program and so of the last digits: the
-# same study gives the same table on every machine of one type.
+# both. Then 64 private runs on digits take one or two seconds: short enough to distribute evenly, and to repeat if
+# lost. It is a constant, not a function of the cores, because a batch's length is part of the program and so of the
+# last digits: the same study gives the same table on every machine of one type.
 BLOCK = 64
 MOST_SEEDS, MOST_RUNS = 10**6, 10**7
 # the axes, in the order of the table's rows; each puts its value at this place of a run's file
@@ -53,7 +53,7 @@ AXES = {
     "budgets": ("run", "epsilon"),
 }
 NONE = "none"  # the budget of a run without privacy
-# what belongs to a budget, and is left out of the runs that have none
+# settings of a budget, which are left out of runs without one
 OF_A_BUDGET = ("epsilon", "delta", "mechanism", "variant", "ratio", "limits", "prior", "account", "allow_large_delta")
 
 
@@ -102,7 +102,7 @@ Filled = BeforeValidator(_filled)
 
 
 class StudySection(Section):
-    """[study]: what is varied. What is not named here is fixed, by its table or by its default."""
+    """[study]: what is varied. Everything else is fixed, by its table or by its default."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)] = "study"
     data: Annotated[list[Annotated[str, AfterValidator(as_source)]] | None, Filled] = None
@@ -113,11 +113,11 @@ class StudySection(Section):
     activations: Annotated[list[Annotated[int, Field(ge=1, lt=2**31)]] | None, Filled] = None
     budgets: Annotated[list[Annotated[Any, BeforeValidator(as_budget)]] | None, Filled] = None
     seeds: Annotated[list[int], BeforeValidator(as_seeds)] = list(range(16))
-    block: Annotated[int, Field(ge=1, le=MOST_SEEDS)] = BLOCK  # seeds a task, at most
+    block: Annotated[int, Field(ge=1, le=MOST_SEEDS)] = BLOCK  # seeds per task, at most
 
 
 class ResourcesSection(Section):
-    """[resources]: what one task gets. It has a say in the numbers by rounding only.
+    """[resources]: what one task gets. It changes the numbers by rounding only.
 
     `shards` in the models, since each is a batch of its own; `cpus` in what is measured against x* (excess, relative
     error), since the solver that finds x* sums in the order of its threads.
@@ -183,7 +183,7 @@ class Study:
         return len(self.cases) * len(self.seeds)
 
     def blocks(self) -> list[tuple[int, ...]]:
-        """The seeds in blocks as even as can be: at most two lengths, so at most two programs of a case."""
+        """The seeds in blocks of nearly equal length: at most two lengths, so at most two programs per case."""
         count = -(-len(self.seeds) // self.block)
         each, over = divmod(len(self.seeds), count)
         ends = list(itertools.accumulate([each + 1] * over + [each] * (count - over), initial=0))
@@ -191,7 +191,8 @@ class Study:
 
     @cached_property
     def digest(self) -> str:
-        """Names what is computed: cases, seeds, and how they are cut. Not the study's name, nor what it may use."""
+        """A hash of what is computed: cases, seeds, and how they are split. It does not cover the study's name and
+        resources."""
         tables = [case.tables for case in self.cases]
         content = {"cases": tables, "blocks": self.blocks(), "shards": self.resources.shards}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -235,7 +236,7 @@ def _placed(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _check_given_once(tables: Mapping[str, Any], name: str, text: str) -> None:
-    """A key is varied or fixed, never both; and what a run calls seed is a study's seeds."""
+    """A key is varied or fixed, never both; a study has `seeds` instead of a run's `seed`."""
     varied = tables.get("study", {})
     for axis, (section, key) in AXES.items():
         if axis in varied and key in tables.get(section, {}):
@@ -277,7 +278,7 @@ def _cases(file: StudyFile, tables: Mapping[str, Any]) -> Iterator[Case]:
             if axis != "budgets" and value is not None:
                 made[section][key] = value
         if ALGORITHMS[spot["algorithms"]].kind != "relay":
-            made["run"].pop("walk", None)  # nothing walks; several walks are one case
+            made["run"].pop("walk", None)  # no walk is used, so several walks make one case
             spot["walks"] = None
         budget = spot["budgets"] if isinstance(spot["budgets"], dict) else None
         if budget is None:
@@ -297,7 +298,7 @@ def _coordinates(made: dict[str, Any], spot: dict[str, Any], budget: dict[str, f
     run = made["run"]
     return {
         "data": made["data"]["source"],
-        "loss": made["problem"]["loss"],  # None: by the classes
+        "loss": made["problem"]["loss"],  # None: chosen by the classes
         "agents_asked": str(defaults.AGENTS if agents is None and not graph["file"] and not graph["edges"] else agents),
         "graph": graph["kind"] or graph["file"] or ("edges" if graph["edges"] else "ring"),
         "algorithm": run["algorithm"],
@@ -315,7 +316,7 @@ def _spot(name: str, text: str, at: tuple[str, ...]) -> str:
 
 
 def _said(fault: Any) -> str:
-    """One of pydantic's complaints in our words."""
+    """One of pydantic's errors in our words."""
     at = [str(part) for part in fault["loc"]]
     cause = fault.get("ctx", {}).get("error")
     if fault["type"] == "extra_forbidden":

@@ -35,9 +35,9 @@ ORDER = (
 
 
 def schema() -> pa.Schema:
-    """One row a run: its coordinates, what it found, and what its plan would cost; null where no proof is.
+    """One row per run: its coordinates, its results, and what its plan would cost; null if there is no proof.
 
-    The runs themselves have seeds. They are simulations, and no promise stands behind any row.
+    The runs themselves have seeds. They are simulations, and no row has a guarantee.
     """
     import pyarrow as pa
 
@@ -46,7 +46,7 @@ def schema() -> pa.Schema:
 
 
 def make_part(study: Study, task: StudyTask, columns: dict[str, list[Any]]) -> pa.Table:
-    """A task's columns with its coordinates beside them."""
+    """A task's columns together with its coordinates."""
     import pyarrow as pa
 
     rows = len(task.seeds)
@@ -56,7 +56,7 @@ def make_part(study: Study, task: StudyTask, columns: dict[str, list[Any]]) -> p
 
 
 class Folder:
-    """A study's folder. `check_folder` says whether it may be used; `begin` makes it, or takes it up again."""
+    """A study's folder. `check_folder` checks whether it may be used; `begin` makes it, or resumes it."""
 
     def __init__(self, path: Path, study: Study, about: dict[str, Any]) -> None:
         self.path, self.study, self.about = path, study, about
@@ -77,7 +77,7 @@ class Folder:
         _write(make_part(self.study, task, columns), self.part(task))
 
     def read(self, task: StudyTask) -> pa.Table | None:
-        """A finished task's rows; None where there are none, or a damaged file, which is then computed again."""
+        """A finished task's rows; None if there are none or the file is damaged; they are then computed again."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -1,8 +1,8 @@
 """One task: a case with a block of seeds, run as one batched, compiled call. And what a worker keeps between tasks.
 
-A task is plain data, so that it travels as a few hundred bytes; so is what comes back, a few numbers a run. Records
-never travel: each worker loads its data sets once, by name or path, and keeps the last few problems with their
-reference minimisers and compiled programs.
+A task is plain data of a few hundred bytes, and so is its result, a few numbers per run. Records are never sent: each
+worker loads its data sets once, by name or path, and keeps the last few problems with their reference minimisers and
+compiled programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from relaydp.cluster.study import Study
 from relaydp.errors import InputError, RelayError
 
 KEPT = 4  # problems a worker keeps: neighbouring tasks share theirs
-# one number a run; where there is none (no privacy, no classes) it is null
+# one number per run; null if there is none (no privacy, no classes)
 MEASURES = ("epsilon_planned", "rho", "objective", "excess", "relative_error", "accuracy")
 
 
@@ -56,7 +56,7 @@ def tasks_of(study: Study, loss: Own | None = None) -> list[StudyTask]:
 
 
 def own_loss(fn: Callable[..., Any], options: Mapping[str, Any] | None = None) -> Own:
-    """Make a loss ready to travel, or say which one cannot."""
+    """Pickle a loss, or refuse one that cannot be pickled."""
     name = getattr(fn, "__qualname__", repr(fn))
     try:
         packed = pickle.dumps(fn)
@@ -74,7 +74,7 @@ def own_loss(fn: Callable[..., Any], options: Mapping[str, Any] | None = None) -
 
 
 def run_task(task: StudyTask) -> dict[str, list[Any]]:
-    """Do it: one list a column, one entry a seed. Never raises for what a task can do wrong; the rows say it."""
+    """Run it: one list per column, one entry per seed. An error of the task does not raise; its rows say it."""
     began = time.perf_counter()
     try:
         columns = _measured(task)
@@ -93,7 +93,7 @@ def run_task(task: StudyTask) -> dict[str, list[Any]]:
 
 
 def failed(task: StudyTask, error: str) -> dict[str, list[Any]]:
-    """The rows of a task that did not come to numbers."""
+    """The rows of a failed task."""
     empty: list[Any] = [None] * len(task.seeds)
     names = ("loss_used", "agents", "delta", "plf", "messages", "model_sha256", *MEASURES, "seconds", "host")
     rows = {name: list(empty) for name in names}
@@ -118,7 +118,7 @@ def _measured(task: StudyTask) -> dict[str, list[Any]]:
     problem, graph, prior = _built(json.dumps(_strict(task.tables), sort_keys=True), task.loss)
     if prior is not None:
         asked["prior"] = prior
-    find_minimiser(problem)  # once, before the shards ask for it side by side
+    find_minimiser(problem)  # once, before the shards need it in parallel
 
     def shard(seeds: list[int]) -> Any:
         return sweep(problem, graph, seeds, [budget], progress=False, **asked)
@@ -132,7 +132,7 @@ def _measured(task: StudyTask) -> dict[str, list[Any]]:
         columns[name] = [float(value) if math.isfinite(value) else None for value in values]
     for name in ("plf", "messages"):
         columns[name] = np.concatenate([getattr(runs, name) for runs in done]).astype(int).tolist()
-    # an epsilon stands beside its delta, and neither where no proof covers the mechanism
+    # an epsilon comes with its delta; both are null if no proof covers the mechanism
     columns["delta"] = [None if e is None or budget is None else budget.delta for e in columns["epsilon_planned"]]
     columns["model_sha256"] = [hashlib.sha256(x.tobytes()).hexdigest() for runs in done for x in runs.x]
     columns["loss_used"] = [problem.loss.name] * len(task.seeds)
@@ -143,7 +143,7 @@ def _measured(task: StudyTask) -> dict[str, list[Any]]:
 def _over_devices(shard: Callable[[list[int]], Any], parts: list[list[int]]) -> list[Any]:
     """Run the shards, in turn over the devices that this process sees: one after the other where there is only one.
 
-    How a block is cut is the study's decision, not the machine's, so the numbers are the same on any number of devices.
+    The study decides how a block is split, not the machine, so the numbers are the same on any number of devices.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -162,7 +162,7 @@ def _over_devices(shard: Callable[[list[int]], Any], parts: list[list[int]]) -> 
 
 
 def _strict(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Tables as `Config` takes them: what JSON made of a pair or of an agent's number is read as from a file."""
+    """Tables as `Config` takes them: pairs and agents' numbers that went through JSON are read as from a file."""
     return {name: {key: value for key, value in table.items() if value is not None} for name, table in tables.items()}
 
 
