@@ -482,7 +482,11 @@ def test_what_has_no_type_becomes_float64(X):
 
 
 def test_lists_that_are_no_features():
-    for X, said in (([["1", 2]], "must hold numbers"), ([[1, None]], "not numbers"), ([[1, 2], [3]], "equal length")):
+    for X, said in (
+        ([["1", 2]], "must hold numbers"),
+        ([[1, None]], "must hold numbers"),
+        ([[1, 2], [3]], "equal length"),
+    ):
         with pytest.raises(InputError, match=said):
             Records(X, np.zeros(len(X)))
 

@@ -1,4 +1,4 @@
-"""The data sets relaydp knows by name, and load_data, the one oracle to those and to files of your own."""
+"""The data sets relaydp knows by name, and load_data, which reads them and files of your own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Ranges = tuple[float, float] | tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Entry:
-    """One data set: everything about it that is public and known without opening a file.
+    """One data set: all that is public about it and known without opening a file.
 
     records  (training, test)
-    ranges   public bounds of the features: (low, high), or one tuple of each with an entry a feature
-    classes  what the labels mean; with two classes the first is -1 and the second +1, else they count from 0
-    files    the originals it is read from; none for data that come with an installed package
+    ranges   public bounds of the features: (low, high), or two tuples with one entry per feature
+    classes  the meaning of the labels; with two classes the first is -1 and the second +1, else they count from 0
+    files    the original files; empty for data that come with an installed package
     """
 
     name: str
@@ -173,7 +173,7 @@ _ALIASES = {alias: entry.name for entry in _ENTRIES for alias in (entry.name, *e
 
 
 def catalogue_names() -> tuple[str, ...]:
-    """The names load_data knows, those that need no download first.
+    """The names that load_data knows; first those that need no download.
 
     >>> catalogue_names()[0]
     'fashion-small'
@@ -192,7 +192,7 @@ def load_data(
     """Load a data set by its catalogue name, or a file of your own by its path.
 
     `label`, `groups` and `drop` name columns of a file, and `features` is how many it has, which private runs on LIBSVM
-    files need; see `read_table`. A name of the catalogue wins over a file that happens to be called the same: write
+    files need; see `read_table`. A name of the catalogue takes precedence over a file with the same name: write
     ./digits for the file.
 
     >>> load_data("fashion-small")
@@ -218,9 +218,9 @@ def load_data(
 
 
 def describe(name: str) -> dict[str, Any]:
-    """What is known about a data set of the catalogue without loading it, as plain JSON values.
+    """The public facts of a data set of the catalogue, without loading it, as plain JSON values.
 
-    `available` says what loading will take: embedded, scikit-learn, local file, or needs download.
+    `available` says where the data come from: embedded, scikit-learn, local file, or needs download.
 
     >>> describe("digits")["train_records"], describe("digits")["available"]
     (1438, 'scikit-learn')

@@ -47,12 +47,12 @@ def bytes_digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Original:
-    """One published file: where it lies under a data folder, where it comes from, how it is recognised.
+    """One published file: its path in a data folder, its source, and how it is recognised.
 
     path       relative to $RELAYDP_DATA and to the cache
     urls       the same file at each; tried in turn
     sha256     of the file itself
-    inside     (function, sha256): a second way to be recognised, by contents, for files that get recompressed
+    inside     (function, sha256): the hash of the contents, for files that were compressed again
     batches    for CIFAR-10: members of the archive at the URL whose cats and dogs this file holds
     """
 
@@ -121,14 +121,14 @@ CIFAR10 = (
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept: the system's cache folder for relaydp."""
+    """The folder of downloads: the system's cache folder for relaydp."""
     import pooch
 
     return Path(pooch.os_cache("relaydp"))
 
 
 def _folders() -> list[Path]:
-    """Where to look, best first."""
+    """The folders to search, in order."""
     chosen = os.environ.get(VARIABLE)
     if not chosen:
         return [cache_folder()]
@@ -141,13 +141,13 @@ def _folders() -> list[Path]:
 
 
 def located(path: str) -> Path | None:
-    """The file at this relative path, if it lies in $RELAYDP_DATA or in the cache. Not checked."""
+    """The file at this relative path, if it is in $RELAYDP_DATA or in the cache. Its contents are not checked."""
     return next((folder / path for folder in _folders() if (folder / path).is_file()), None)
 
 
 @functools.cache
 def _fault(original: Original, file: Path, size: int, changed: int) -> str:
-    """'' for the right file, else what is wrong. Cached by size and time: hashed once a process."""
+    """'' for the right file, else what is wrong. Cached by size and time, so a file is hashed once per process."""
     with file.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found == original.sha256:
@@ -158,7 +158,7 @@ def _fault(original: Original, file: Path, size: int, changed: int) -> str:
     digest, wanted = original.inside
     try:
         return "" if digest(file) == wanted else f"{fault}, and its contents differ too"
-    except Exception as error:  # garbled bytes raise nearly anything
+    except Exception as error:  # broad, because damaged files raise many kinds of error
         return f"{fault}, and its contents cannot be read ({error})"
 
 
@@ -168,7 +168,7 @@ def fault(original: Original, file: Path) -> str:
 
 
 def find(originals: Iterable[Original]) -> list[Path]:
-    """A checked file for each original, downloading those that are not here yet."""
+    """A checked file for each original, downloading those that are missing."""
     originals = list(originals)
     missing: list[Original] = []
     for original in originals:
@@ -187,13 +187,13 @@ def find(originals: Iterable[Original]) -> list[Path]:
 
 def _present(original: Original) -> Path:
     file = located(original.path)
-    if file is None:  # removed by somebody else between the check and here
+    if file is None:  # removed by another program since the check
         raise InputError(f"{original.path} disappeared while it was being read. Run this again.")
     return file
 
 
 def _download(wanted: list[Original], missing: list[Original]) -> None:
-    """Fetch one URL and keep the files wanted from it, whole and checked, or nothing at all."""
+    """Download one URL and keep the files wanted from it, complete and checked, or nothing."""
     cache = cache_folder()
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ def _download(wanted: list[Original], missing: list[Original]) -> None:
                 target = cache / original.path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(file, target)
-    except Exception as error:  # network, disk, checksum or archive: the way out is the same for all
+    except Exception as error:  # network, disk, checksum or archive: the cure is the same for all
         raise InputError(_by_hand(missing, error)) from error
 
 
@@ -218,7 +218,7 @@ def _retrieve(original: Original, folder: Path) -> Path:
         return archive  # the whole CIFAR-10 archive, put there by hand
     known = f"sha256:{CIFAR_ARCHIVE_SHA256 if original.batches else original.sha256}"
     if original.inside is not None and not original.batches:
-        known = None  # recognised by its contents, afterwards
+        known = None  # recognised later by its contents
     for url in original.urls:
         try:
             return Path(pooch.retrieve(url, known, fname=name, path=folder, progressbar=True))
@@ -242,7 +242,7 @@ def _cats_and_dogs(archive: Path, original: Original, folder: Path) -> Path:
 
 
 def _by_hand(missing: list[Original], error: Exception) -> str:
-    """What to put where when a download fails."""
+    """Instructions for a download by hand, after a failed one."""
     chosen = os.environ.get(VARIABLE)
     reason = " ".join(str(error).split())[:400] or type(error).__name__
     here = f"${VARIABLE} ({chosen})" if chosen else f"a folder of yours named by ${VARIABLE} (not set now)"

@@ -1,12 +1,12 @@
-"""Read a file into Records: CSV, Parquet, LIBSVM text or NPZ, told apart by suffix.
+"""Read a file into Records: CSV, Parquet, LIBSVM text or NPZ, recognised by suffix.
 
-    .csv .tsv (also .gz, .bz2)                 a header row, then one record a row
-    .parquet                                   one record a row
-    .libsvm .svm .svmlight (also .gz, .bz2)    "label index:value ..." a line, indices from 1; a bare .bz2 is read so
+    .csv .tsv (also .gz, .bz2)                 a header row, then one record per row
+    .parquet                                   one record per row
+    .libsvm .svm .svmlight (also .gz, .bz2)    "label index:value ..." per line, indices from 1; a bare .bz2 is read so
                                                too, because the LIBSVM collection names its files that way
     .npz                                       arrays X and y, and X_test and y_test if there is a test part
 
-Whatever goes wrong inside a parser comes out as one InputError: rows are counted from 1, without the header.
+Every error of a parser becomes one InputError: rows are counted from 1, without the header.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ KINDS = {
     ".npz": "NPZ",
 }
 EXCEL = "Open it in the spreadsheet and save the sheet as CSV."
-# What to do with files that hold tables in a form we do not read.
+# What to do with files whose format is not supported.
 CURES = {
     **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods"), EXCEL),
     ".pdf": "Ask for the table that the PDF was made from, as CSV.",
     ".json": "Convert it to CSV, one record per row.",
 }
-# How files begin that were given the suffix of a text file; no table's header begins so.
+# First bytes of other files that may have the suffix of a text file; no table's header begins so.
 BEGINNINGS = {
     b"%PDF-": ("a PDF", CURES[".pdf"]),
     b"PK\x03\x04": ("a zip archive or an Excel workbook", f"Unpack it. {EXCEL}"),
     b"\xd0\xcf\x11\xe0": ("an old Excel workbook", EXCEL),
 }
-# LIBSVM text is sparse and Records are dense: 4 GiB of float64 is where another tool is meant.
+# LIBSVM text is sparse and Records are dense: beyond 4 GiB of float64 another tool is needed.
 DENSE_LIMIT = 2**32
-LARGEST_INDEX = 2**31 - 1  # that the reader of LIBSVM text takes
+LARGEST_INDEX = 2**31 - 1  # the largest that the LIBSVM reader accepts
 
 
 def file_kind(path: Path) -> str | None:
-    """The format a file name promises, or None for a name we do not know.
+    """The format by the suffix of a file name, or None for an unknown suffix.
 
     >>> file_kind(Path("a.csv.gz")), file_kind(Path("ijcnn1.t.bz2")), file_kind(Path("mnist"))
     ('CSV', 'LIBSVM', None)
@@ -61,7 +61,7 @@ def file_kind(path: Path) -> str | None:
     inner = Path(name).stem if packing in PACKED else name
     kind = KINDS.get(Path(inner).suffix)
     if packing in PACKED and kind in ("Parquet", "NPZ"):
-        return None  # both are compressed inside; an outer layer is not something their readers open
+        return None  # both are compressed inside; their readers do not open a second compression
     return kind or ("LIBSVM" if packing == ".bz2" else None)
 
 
@@ -76,12 +76,12 @@ def read_table(
 ) -> Records:
     """Read records from a file of your own.
 
-        label     the label's column; left out, the one column called label, target, y or class, else the last
-        groups    columns kept as Records.groups, such as "hospital": no features, but agents can split by them
+        label     the label's column; default: the one column called label, target, y or class, else the last
+        groups    columns kept as Records.groups, such as "hospital": not features, but agents can be split by them
         drop      columns left out
-        ranges    public (low, high) of the features, scalars or one a feature; never taken from the file
+        ranges    public (low, high) of the features, scalars or one per feature; never taken from the file
         features  PUBLIC number of features, checked against the file. A LIBSVM file does not say how many there are:
-                  left out, it is the largest index in any record, and private runs refuse that
+                  by default it is the largest index in any record, which private runs refuse
 
     Every other column is a feature and must be numeric, without gaps. Number types stay as in a file that declares them
     (Parquet, NPZ).
@@ -145,7 +145,7 @@ def check_width(records: Records, features: int | None) -> None:
 
 
 def nearest_file(path: Path, alike: float = 0.75) -> str:
-    """'Did you mean ...?' where the folder has a data file of about that name, suffixes aside; else nothing."""
+    """'Did you mean ...?' if the folder has a data file with a similar name, apart from the suffix; else ''."""
     try:
         files = {file.stem: file for file in path.parent.iterdir() if file_kind(file) and file.is_file()}
     except OSError:
@@ -164,7 +164,7 @@ def _check_text(path: Path, kind: str) -> None:
 
 @contextmanager
 def _reading(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a parser raises into an InputError. Broad, for garbled bytes raise nearly anything."""
+    """Turn every exception of a parser into an InputError; damaged files raise many kinds."""
     try:
         yield
     except RelayError:
@@ -182,12 +182,12 @@ def _names(names: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def read_libsvm(path: Path, features: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Dense (X, y) of a LIBSVM text file, compressed or not. Without `features` the largest index is their number."""
+    """Dense (X, y) of a LIBSVM text file, compressed or not. Without `features` their number is the largest index."""
     from sklearn.datasets import load_svmlight_file
 
     with _reading(path, "LIBSVM"):
         try:
-            # Not zero_based="auto", by which one record with an index 0 moves the columns of all others.
+            # Not zero_based="auto", with which one record with an index 0 would shift the columns of all others.
             sparse, y = load_svmlight_file(str(path), n_features=features, zero_based=False)[:2]  # type: ignore[arg-type]
         except (ValueError, OverflowError):
             _blame_line(path, features)
@@ -200,7 +200,7 @@ def read_libsvm(path: Path, features: int | None = None) -> tuple[np.ndarray, np
                 f"{path.name} has {records} records of {width} features, {records * width * 8 / 2**30:.0f} GiB once "
                 "dense; the limit is 4 GiB. Keep fewer features or records."
             )
-        X = np.asarray(sparse.toarray()) + 0.0  # + 0.0 makes one zero of "-0" and an entry left out
+        X = np.asarray(sparse.toarray()) + 0.0  # + 0.0 turns -0.0 into 0.0, like a missing entry
     bad = np.argwhere(~np.isfinite(X))
     if len(bad):
         gap(f"feature {bad[0, 1] + 1}", int(bad[0, 0]), str(X[bad[0, 0], bad[0, 1]]))
@@ -208,7 +208,7 @@ def read_libsvm(path: Path, features: int | None = None) -> tuple[np.ndarray, np
 
 
 def _blame_line(path: Path, features: int | None) -> None:
-    """The parser says what it could not read but not where; find the line."""
+    """The parser reports what it could not read but not where; find the line."""
     for number, line in enumerate(unpacked(path).splitlines(), start=1):
         words = line.split(b"#")[0].split()
         indices: list[int] = []
@@ -237,7 +237,7 @@ def _blame_line(path: Path, features: int | None) -> None:
 
 
 def _read_npz(path: Path, ranges: Any) -> Records:
-    with path.open("rb") as file:  # opened here, because numpy leaves a damaged file open
+    with path.open("rb") as file:  # opened here, because numpy does not close a damaged file
         arrays = np.load(file, allow_pickle=False)
         if not isinstance(arrays, np.lib.npyio.NpzFile):
             raise InputError(f"{path.name} has a single array; it must have arrays X and y. Use numpy.savez.")

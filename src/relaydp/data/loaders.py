@@ -57,7 +57,7 @@ def fashion() -> Parts:
 
 
 def fashion_small() -> Parts:
-    """Made by scripts/make_fashion_small.py; stored column by column, which compresses a tenth better."""
+    """Made by scripts/make_fashion_small.py; stored column by column, which compresses 10 % better."""
     with np.load(FASHION_SMALL, allow_pickle=False) as stored:
         by_column, y = stored["images_by_column"], stored["y"]
         train = int(stored["train"])
@@ -94,7 +94,7 @@ def _split(X: np.ndarray, y: np.ndarray, seed: int = 0) -> Parts:
 
 
 def _shipped(name: str) -> np.ndarray | None:
-    """A table that scikit-learn brings along; None where it has moved. Importing scikit-learn would take a second."""
+    """A table inside the scikit-learn package; None if it has moved. Importing scikit-learn would take a second."""
     spec = importlib.util.find_spec("sklearn")
     for folder in (spec and spec.submodule_search_locations) or ():
         file = Path(folder) / "datasets" / "data" / name

@@ -1,4 +1,4 @@
-"""Records: features and labels, checked once at the oracle and immutable afterwards."""
+"""Records: features and labels, checked once when they are made, and immutable afterwards."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from relaydp.errors import InputError, short
 
-LARGEST = 1e60  # of a feature or a label: its square, and products of that, are still numbers
-EXACT = 2.0**53  # below it a float64 has every digit of a whole number; from it on, neighbours become one
+LARGEST = 1e60  # of a feature or a label: its square, and products of squares, do not overflow
+EXACT = 2.0**53  # below it a float64 has every digit of a whole number; above it, neighbouring whole numbers coincide
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """A read-only copy, so that neither the caller nor we can change records under a running budget."""
+    """A read-only copy, so that the records cannot change during a private run."""
     copy = np.array(array, order="C")
     copy.flags.writeable = False
     return copy
@@ -32,7 +32,8 @@ def whole_labels(y: np.ndarray) -> np.ndarray:
 
 
 def check_exact(what: str, values: np.ndarray) -> None:
-    """Refuse floats too large to tell neighbours apart: one value with a point can make floats of a whole column."""
+    """Refuse floats so large that neighbouring whole numbers coincide: one value with a point turns a whole column into
+    floats."""
     large = values[np.abs(values) >= EXACT] if values.dtype.kind == "f" else values[:0]
     if large.size:
         raise InputError(
@@ -43,13 +44,13 @@ def check_exact(what: str, values: np.ndarray) -> None:
 
 
 def _as_features(X: Any) -> np.ndarray:
-    """The features as an array. A type that nobody declared is float64: by NumPy's own rules one record's type would
-    decide how all are stored."""
+    """The features as an array. Undeclared types become float64: by NumPy's own rules one record's type would decide
+    how all are stored."""
     try:
         array = np.asarray(X)
     except ValueError as error:
         raise InputError(f"X cannot be made an array ({error}); all rows must have the same length.") from None
-    declared = hasattr(X, "dtype") or array.dtype.kind not in "buif"  # what is no number is refused as it came
+    declared = hasattr(X, "dtype") or array.dtype.kind not in "buif"  # anything but numbers is refused later, unchanged
     return array if declared else array.astype(np.float64)
 
 
@@ -82,12 +83,12 @@ def _check_labels(y: np.ndarray, records: int) -> None:
 
 
 def _holds_numbers(values: np.ndarray) -> bool:
-    """Finite ones that can be squared. NaN is among the extremes, and fails both comparisons."""
+    """Whether all are finite and can be squared. A NaN becomes an extreme and fails both comparisons."""
     return values.size == 0 or (float(values.min()) >= -LARGEST and float(values.max()) <= LARGEST)
 
 
 def sorted_classes(given: Any) -> np.ndarray | None:
-    """The classes in sorted order; None where they are not two or more different labels, all numbers or all texts."""
+    """The classes in sorted order; None if they are not two or more different labels, all numbers or all texts."""
     listed = list(given) if np.iterable(given) and not isinstance(given, str) else []
     texts = [isinstance(label, str) for label in listed]
     numbers = [isinstance(label, bool | int | float | np.bool_ | np.number) for label in listed]
@@ -107,7 +108,7 @@ def _kept_classes(given: Any) -> tuple[Any, ...]:
 
 
 def _kept_ranges(given: Any) -> Any:
-    """Ranges that no caller can change afterwards; whether they are any is for the problem to say."""
+    """A copy of the ranges, which the caller cannot change; the problem checks them."""
 
     def kept(bound: Any) -> Any:
         if isinstance(bound, list | tuple):
@@ -119,17 +120,17 @@ def _kept_ranges(given: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Features X (records, features) and labels y (records,), taken as they are and never changed.
+    """Features X (records, features) and labels y (records,), stored as they are and never changed.
 
     No scaling and no intercept is added. X keeps its dtype, which is public: uint8 pixels stay uint8 until a gradient
-    needs them, and float64 stays float64 even where bytes would do. Lists, which have none, become float64.
+    needs them, and float64 stays float64 even if bytes would be enough. Lists, which have no dtype, become float64.
 
-        ranges   (low, high), scalars or one a feature: PUBLIC bounds, known without looking at the records
+        ranges   (low, high), scalars or one per feature: PUBLIC bounds, known without looking at the records
                  (pixels: (0, 255)). A problem scales features from them to [0, 1].
         classes  the labels there may be: PUBLIC, known without looking at the records. Private runs of losses with
                  classes need them, here or as the problem's classes=.
-        groups   named columns that are no features, such as {"hospital": array}; `agents="hospital"` splits by one.
-                 Whose a record is counts as PUBLIC.
+        groups   named columns that are not features, such as {"hospital": array}; `agents="hospital"` splits by one.
+                 The owner of a record counts as PUBLIC.
         columns  the features' names.
         test     records kept apart for measuring accuracy; public, never trained on.
 
@@ -146,7 +147,7 @@ class Records:
     columns: tuple[str, ...] | None = None
     test: Records | None = None
     name: str = "records"
-    source: Mapping[str, Any] | None = None  # how load_data found it; None for arrays made in memory
+    source: Mapping[str, Any] | None = None  # where load_data found it; None for arrays made in memory
     classes: tuple[Any, ...] | None = None
     width_found: bool = False  # the number of features was found in the records, not declared
 
@@ -180,7 +181,8 @@ class Records:
         return self.X.shape[1]
 
     def with_group(self, name: str) -> Records:
-        """The same records with feature column `name` turned into a group column: it says whose a record is."""
+        """The same records with feature column `name` turned into a group column, which names the owner of each
+        record."""
         if name in self.groups or self.columns is None or name not in self.columns:
             return self
         at = self.columns.index(name)
@@ -197,11 +199,11 @@ class Records:
         )
 
     def same_as(self, other: Records) -> bool:
-        """Whether these are records of one file, or have one another's features, whatever the labels are."""
+        """Whether both come from one file or have the same features, whatever the labels are."""
         here, there = (None if one.source is None else os.path.realpath(one.source["source"]) for one in (self, other))
         if self is other or (here is not None and here == there) or np.array_equal(self.X, other.X):
             return True
-        # one of them may have given a column away, as whose a record is
+        # one of them may have turned a column into a group column
         mine, theirs = self.columns or (), other.columns or ()
         shared = [name for name in mine if name in theirs]
         left, right = (
@@ -210,7 +212,7 @@ class Records:
         return bool(shared) and np.array_equal(left, right)
 
     def digest(self) -> str:
-        """sha256 of the training records as stored: what a saved result remembers of its data."""
+        """sha256 of the training records as stored: stored in a saved result to identify its data."""
         sha = hashlib.sha256()
         for array in (self.X, self.y, *(self.groups[name] for name in sorted(self.groups))):
             sha.update(f"{array.dtype.str}{array.shape}".encode())

@@ -1,4 +1,5 @@
-"""Tables with named columns (CSV, TSV, Parquet) made into Records: which column is what, and is it usable."""
+"""Tables with named columns (CSV, TSV, Parquet) made into Records: the use of each column, and whether its values can
+be used."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def read_delimited(path: Path, delimiter: str) -> pa.Table:
 
     text = unpacked(path)
     _check_quotes(text, path, delimiter)
-    # One block and one thread: a column's type is then settled from all its rows, and errors name the row.
+    # One block and one thread: then a column's type is inferred from all its rows, and errors name the row.
     block = min(max(len(text), 1), 2**31 - 1)
 
     def read(types: dict[str, pa.DataType]) -> pa.Table:
@@ -57,7 +58,7 @@ def read_delimited(path: Path, delimiter: str) -> pa.Table:
             f"has {columns} columns; all rows must have as many. Correct that line; a text with a comma needs quotes."
         ) from None
     _check_separator(table.column_names, path, delimiter)
-    # A record has a number at least: one that stands where the header should be may not pass for names, all or some.
+    # A record has at least one number: this detects a record in the place of the header.
     number = next(filter(_is_number, table.column_names), None)
     if number is not None:
         raise InputError(
@@ -68,13 +69,13 @@ def read_delimited(path: Path, delimiter: str) -> pa.Table:
 
 
 def _check_quotes(text: bytes, path: Path, delimiter: str) -> None:
-    """Refuse a quote that is not closed in its line: all records up to the next quote would become part of its value,
-    and the parser would not say so."""
+    """Refuse a quote that is not closed in its line: all records up to the next quote would silently become part of its
+    value."""
     if b'"' not in text:
         return
     value = b'(?:"(?:[^"]|"")*+"[^D]*+|(?!")[^D]*+)'  # quotes count at the start of a value, as for the parser
     closed = re.compile(b"VALUE(?:DVALUE)*+".replace(b"VALUE", value).replace(b"D", delimiter.encode()))
-    row = -1  # the header's is 0; empty lines are no rows
+    row = -1  # the header is row 0; empty lines do not count
     for number, line in enumerate(text.removeprefix(b"\xef\xbb\xbf").splitlines(), start=1):
         row += bool(line)
         if b'"' in line and closed.fullmatch(line) is None:
@@ -87,7 +88,7 @@ def _check_quotes(text: bytes, path: Path, delimiter: str) -> None:
 
 
 def _check_separator(names: list[str], path: Path, delimiter: str) -> None:
-    """A header that is one long name was meant for another separator."""
+    """Refuse a header that is one long name with another separator in it."""
     kinds = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
     other = next((sign for sign in kinds if len(names) == 1 and sign in names[0] and sign != delimiter), None)
     if other is not None:
@@ -140,10 +141,10 @@ def to_records(
             "Drop fewer columns."
         )
     columns = [_numbers(table.column(name), name) for name in features]
-    # A text's types are found by looking at every row, where one record could make bytes of a column of "true" and "0":
-    # its features are numbers of eight bytes, all of which are computed with alike.
+    # In a text file types are inferred from every row, and one record could turn a column of "true" and "0" into bytes.
+    # So all features become numbers of eight bytes, which are computed with alike.
     least = () if path.suffix.lower() == ".parquet" else (np.int64,)
-    # Filled column by column, so that a wide integer file is never held twice in a larger type.
+    # Filled column by column, so that a wide integer file is never in memory twice in a larger type.
     X = np.empty((table.num_rows, len(features)), np.result_type(*columns, *least))
     for place, column in enumerate(columns):
         X[:, place] = column
@@ -196,7 +197,7 @@ def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
     values = _values(column, name)
     if values.dtype.kind == "U":
         row, value = next(((i, v) for i, v in enumerate(values) if not _is_number(v)), (0, values[0]))
-        if 2 * sum(map(_is_number, values)) > len(values):  # numbers, but for some that are missing or mistyped
+        if 2 * sum(map(_is_number, values)) > len(values):  # mostly numbers: some are missing or mistyped
             gap(name, row, repr(str(value)))
         raise InputError(
             f"column {name!r} holds {str(value)!r} in row {row + 1}; a feature must be a number. Pass groups={name!r} "
