@@ -608,7 +608,7 @@ def doctored(planned, **changes):
 
 @pytest.mark.parametrize("delta", [1 / max(SIZES), 0.3, 0.9])
 def test_a_plan_at_a_delta_of_1_over_m_is_refused_by_everybody(planned, delta):
-    with pytest.raises(PrivacyError, match=f"an agent with {max(SIZES)} records|can promise 1e-30 to 0.5"):
+    with pytest.raises(PrivacyError, match=f"an agent with {max(SIZES)} records|must be from 1e-30 to 0.5"):
         plan_of(replace(planned, delta=delta))
 
 
@@ -658,7 +658,7 @@ def test_what_secret_noise_cannot_promise_is_refused_with_the_plan(planned):
     """Before anybody has touched a record, and not at the first release."""
     plan = planned.plan
     for case, says in (
-        (replace(planned, delta=0.6), "secret noise can promise"),
+        (replace(planned, delta=0.6), "with secret noise it must be from"),
         (replace(planned, epsilon=2000.0), "proof for secret noise goes up to"),
         (replace(planned, epsilon=1e-12), "the noise is exact enough for 0 of them"),
         (doctored(planned, scales=plan.scales * 1e12), "Plan for less noise"),

@@ -1,10 +1,11 @@
 """A privacy account: one budget that many private runs are charged to.
 
-Each run, and each fit of an estimator, keeps a budget of its own; runs over the same people add up, whatever they were
-for. An account adds them up and refuses the one that would overspend, before it reads a record. A simulation promises
-nothing, so that there is nothing to charge.
+Each run, and each fit of an estimator, keeps its own budget; runs over the same people add up, whatever their purpose.
+An account adds them up and refuses a run that would overspend, before it reads a record. A simulation promises nothing,
+so it is not charged.
 
-What is added up is rho = mu^2 / 2, where a release is mu-GDP: no better told apart than two unit Gaussians mu apart.
+What is added up is rho = mu^2 / 2, where a release is mu-GDP: neighbouring data sets are no easier to distinguish than
+two unit Gaussians mu apart.
 
     gaussian   mu = sensitivity / scale, exactly
     pure       mu = 2 Phi^-1( e^epsilon_0 / (1 + e^epsilon_0) ). The trade-off curve of an epsilon_0-DP release lies on
@@ -56,7 +57,7 @@ class Charge(NamedTuple):
 
 
 def price(ledger: Ledger) -> float:
-    """rho of the worst agent, with every pure release as the Gaussian that tells at least as much.
+    """rho of the worst agent, with every pure release replaced by a Gaussian that reveals at least as much.
 
     >>> ledger = Ledger(agents=2, limit_rho=math.inf)
     >>> _ = ledger.charge(agent=1, hop=0, sensitivity=1.0, scale=2.0)
@@ -87,7 +88,7 @@ class PrivacyAccount:
 
     Pass it as `account=` to every `solve`, or estimator, over the same people. A run is charged before it reads a
     record and stays charged if it fails. One that would overspend is refused, and nothing is charged.
-    `PrivacyAccount.open(path)` opens a file that is there, with the budget in it. `relaydp account` makes and shows
+    `PrivacyAccount.open(path)` opens an existing file, with the budget in it. `relaydp account` makes and shows
     such files, and `relaydp run --account` charges them.
 
     `sklearn.base.clone` shares an account instead of copying it, so that the folds of `cross_val_score` all charge the
@@ -95,14 +96,14 @@ class PrivacyAccount:
 
     Formal guarantee. All models made with one account are together (epsilon, delta)-DP for every record (replace one),
     if which record takes part in which run does not depend on the records, and their noise is independent. It is: only
-    private runs are charged, and those draw their noise anew from the operating system.
+    private runs are charged, and those draw fresh noise from the operating system.
 
     Args:
         epsilon: What all runs together may cost, at `delta`.
         delta: The chance that the promise about all runs fails.
-        path: A file to keep the account in: processes share it, and it stays when they end. It is made if it is not
-            there. Default: None; the account is in this process and cannot be sent to another.
-        allow_large_delta: As a Budget has it: the account's delta may be 1/m or more for agents with m records. It is
+        path: A file to keep the account in: processes share it, and it stays when they end. It is created if it does
+        not exist. Default: None; the account is in this process and cannot be sent to another. allow_large_delta: As a
+        Budget has it: the account's delta may be 1/m or more for agents with m records. It is
             not kept in the file. Default: False.
 
     Attributes:
@@ -118,7 +119,7 @@ class PrivacyAccount:
     Raises:
         PrivacyError: epsilon or delta cannot be promised, or the file has another budget or cannot be used. `charge`
             raises it for a run that would overspend, and pickling for an account without a file.
-        InputError: The file is a database of something else.
+        InputError: The file is another kind of database.
 
     Example:
         >>> import relaydp as rd
@@ -140,7 +141,7 @@ class PrivacyAccount:
         allow_large_delta: bool = False,
     ) -> None:
         self.budget = Budget(epsilon, delta, allow_large_delta=allow_large_delta)
-        check_promise(self.budget.epsilon, self.budget.delta, dim=1, releases=1)  # or nothing could be charged to it
+        check_promise(self.budget.epsilon, self.budget.delta, dim=1, releases=1)  # otherwise it is useless
         self._limit = self.budget.rho
         self.path = None if path is None else Path(path).absolute()
         self._kept: list[tuple[str, str, float]] = []
@@ -150,7 +151,7 @@ class PrivacyAccount:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, allow_large_delta: bool = False) -> PrivacyAccount:
-        """Open the account in a file that is there; none is made.
+        """Open the account in an existing file; none is created.
 
         Args:
             path: The account's file.
@@ -177,8 +178,8 @@ class PrivacyAccount:
             ) from error
         if len(found) != 1:
             raise PrivacyError(
-                f"the account in {path} has {len(found)} budgets; it must have one. The file was changed by hand; restore a "
-                "copy that was not."
+                f"the account in {path} has {len(found)} budgets; it must have one. The file was changed by hand: "
+                "restore an earlier copy."
             )
         return cls(*found[0], path=file, allow_large_delta=allow_large_delta)
 
@@ -205,13 +206,13 @@ class PrivacyAccount:
     # -- charging
 
     def charge(self, ledger: Ledger, what: str = "a run", sizes: ArrayLike | None = None) -> int:
-        """Enter a run with these planned releases, or refuse it and change nothing.
+        """Charge a run with these planned releases, or refuse it and change nothing.
 
         Args:
             ledger: A Ledger with every release of the run. A run costs what its worst agent spends.
             what: What the run is, in a few words.
-            sizes: How many records each agent has: the account's delta is held to them as a run's is. Default: not
-                checked.
+            sizes: How many records each agent has: the account's delta is checked against them as a run's is. Default:
+            not checked.
 
         Returns:
             The run's number, from 1.
@@ -278,8 +279,8 @@ class PrivacyAccount:
 
     @contextmanager
     def _connection(self, path: Path, make: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for every use: nothing is shared with a forked process. A file that has gone is
-        never made anew, since that would be a budget made anew."""
+        """A new connection for every use: nothing is shared with a forked process. A missing file is never created
+        again, because that would restore the whole budget."""
         try:
             address = f"{path.as_uri()}?mode={'rwc' if make else 'rw'}"
             with closing(sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, uri=True)) as rows:
@@ -292,7 +293,7 @@ class PrivacyAccount:
 
     @contextmanager
     def _transaction(self, path: Path, make: bool = False) -> Iterator[sqlite3.Connection]:
-        """All or nothing, and one process at a time: what was read still holds when the charge is written."""
+        """One transaction, one process at a time: what was read is still true when the charge is written."""
         with self._connection(path, make) as rows:
             rows.execute("BEGIN IMMEDIATE")
             yield rows
@@ -322,13 +323,13 @@ class PrivacyAccount:
         where = "" if self.path is None else f", path={str(self.path)!r}"
         try:
             state = f"spent {self.spent:.4g} in {len(self._rows())} run(s)"
-        except RelayError:  # a representation is no place to fail
+        except RelayError:  # repr must not raise
             state = "not readable"
         return f"PrivacyAccount(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}{where}: {state})"
 
 
 def _reopen(kind: type[PrivacyAccount], budget: Budget, path: Path) -> PrivacyAccount:
-    """An account from a pickle: the file must be there, it is not made."""
+    """An account from a pickle: the file must exist; it is not created."""
     if not path.is_file():
         raise PrivacyError(
             f"the account's file {path} was removed, and with it the record of what was spent. Restore it."
@@ -337,14 +338,14 @@ def _reopen(kind: type[PrivacyAccount], budget: Budget, path: Path) -> PrivacyAc
 
 
 def _read(rows: sqlite3.Connection, path: Path) -> list[tuple[str, str, float]]:
-    """All charges of a file, in order. One that no run can have made would give budget back: refused."""
+    """All charges of a file, in order. Refuses a charge that no run can have made, since it would give budget back."""
     found = rows.execute("SELECT number, charged, what, rho FROM fits ORDER BY number").fetchall()
     for k, (number, _, _, rho) in enumerate(found, start=1):
         if number != k or not isinstance(rho, float) or not 0.0 <= rho < math.inf:
             raise PrivacyError(
                 f"the account in {path} has rho {rho!r} as charge {number} in place {k}; it must be 0 or more, and "
-                "charges are numbered from 1 without a gap. The file was changed by hand, so what was spent is unknown: "
-                "restore a copy that was not."
+                "charges are numbered from 1 without a gap. The file was changed by hand, so what was spent is "
+                "unknown: restore an earlier copy."
             )
     return [(when, what, rho) for _, when, what, rho in found]
 
@@ -354,7 +355,7 @@ def _sum(rows: list[tuple[str, str, float]]) -> float:
 
 
 def _floor(epsilon: float) -> float:
-    """Four digits, rounded down: a number to be passed back."""
+    """Four digits, rounded down, so that the number can be used as an epsilon."""
     if epsilon == 0.0:
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(epsilon)) - 3)

@@ -1,10 +1,10 @@
-"""What a sequence of Gaussian releases costs, and how much noise a budget buys.
+"""The cost of a sequence of Gaussian releases, and the noise that a budget needs.
 
 Adding N(0, scale^2 I) to a query whose answer moves by at most `sensitivity` when one record is replaced is
 
     (1)  rho = sensitivity^2 / (2 scale^2)          zCDP, and rho adds up over releases (Bun and Steinke 2016)
 
-Gaussians compose into a Gaussian, so the total is worth exactly one release with mean shift mu = sqrt(2 rho)
+Gaussians compose into a Gaussian, so the total is equivalent to exactly one release with mean shift mu = sqrt(2 rho)
 ("mu-GDP": Dong, Roth and Su 2019, arXiv 1905.02383; Balle and Wang 2018, arXiv 1805.06530):
 
     (2)  delta(epsilon) = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2)            "exact"
@@ -35,14 +35,14 @@ from relaydp.errors import PrivacyError, choose
 _GAUSS = np.polynomial.legendre.leggauss(20)
 _NODES, _WEIGHTS = (_GAUSS[0] + 1) / 2, _GAUSS[1] / 2
 
-# Phi(-40) is below the smallest float64: beyond it delta is zero as far as a float can tell.
+# Phi(-40) is below the smallest float64: beyond it delta is zero in float64.
 _UNDERFLOW = 40.0
 
 
 def delta_exact(epsilon: float, rho: float) -> float:
     """The smallest delta at which Gaussian releases costing `rho` in all are (epsilon, delta)-DP.
 
-    Equation (2). At epsilon = 0 it is the total variation distance: the edge of the best guess at a record.
+    Equation (2). At epsilon = 0 it is the total variation distance: the advantage of the best guess at a record.
 
     >>> round(delta_exact(1.0, 0.0359257), 8)
     1e-05
@@ -88,9 +88,9 @@ def epsilon_paper(rho: float, delta: float) -> float:
 
 
 def rho_for(epsilon: float, delta: float, conversion: str = "exact") -> float:
-    """The total rho that an (epsilon, delta) budget buys: the inverse of `epsilon_exact` or `epsilon_paper`.
+    """The total rho that an (epsilon, delta) budget allows: the inverse of `epsilon_exact` or `epsilon_paper`.
 
-    "exact" buys more, hence less noise for the same promise.
+    "exact" allows more, hence less noise for the same promise.
 
     >>> round(rho_for(12, 1e-3, "paper"), 4), round(rho_for(12, 1e-3), 4)
     (2.9586, 3.9663)
@@ -111,7 +111,7 @@ def rho_for(epsilon: float, delta: float, conversion: str = "exact") -> float:
 
 
 def gaussian_rho(sensitivity: ArrayLike, scale: ArrayLike) -> NDArray[np.float64]:
-    """rho of one release, equation (1), for numbers or arrays; infinite where no noise hides a movement.
+    """rho of one release, equation (1), for numbers or arrays; infinite if a change is not hidden by any noise.
 
     >>> float(gaussian_rho(2.0, 4.0))
     0.125
@@ -142,7 +142,7 @@ def _log_delta(p: float, mu: float) -> float:
 def _gap(p: float, mu: float) -> float:
     """1 - M(q)/M(p). A small mu makes them nearly agree: integrate -M'(s) = 1 - s M(s) > 0 from p to q."""
     if mu > 1:
-        return 1 - _mills(p + mu) / _mills(p)  # for p < -37, M(p) = inf and the quotient is 0, as it should
+        return 1 - _mills(p + mu) / _mills(p)  # for p < -37, M(p) = inf and the quotient is 0, as it should be
     s = p + mu * _NODES
     return mu * float(_WEIGHTS @ (1 - s * _mills(s))) / _mills(p)
 
@@ -174,7 +174,7 @@ def _find_p(log_delta: Callable[[float], float], delta: float) -> float:
 
 
 def check_epsilon(epsilon: float) -> float:
-    """epsilon as a float, if it can be a budget."""
+    """epsilon as a float, after checking that it can be a budget."""
     number = _number("epsilon", epsilon)
     if not 0 < number < math.inf:
         raise PrivacyError(
@@ -185,7 +185,7 @@ def check_epsilon(epsilon: float) -> float:
 
 
 def check_delta(delta: float) -> float:
-    """delta as a float, if it can be one."""
+    """delta as a float, after checking it."""
     number = _number("delta", delta)
     if not 0 < number < 1:
         raise PrivacyError(
@@ -210,7 +210,7 @@ def _number(name: str, value: object) -> float:
 
 
 def _array(name: str, value: ArrayLike, finite: bool = True) -> NDArray[np.float64]:
-    """`value` as float64, none of it negative or NaN, nor infinite unless that has a meaning."""
+    """`value` as float64, after checking that it is not negative, NaN or, if `finite`, infinite."""
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The promise a user asks for."""
+"""The privacy guarantee that a user asks for."""
 
 from dataclasses import dataclass, field
 
@@ -8,10 +8,10 @@ from numpy.typing import ArrayLike
 from relaydp.errors import PrivacyError
 from relaydp.privacy.accountant import check_delta, check_epsilon, rho_for
 
-PRICED = ("gradient", "objective")  # mechanisms that are planned from public facts, and whose price has a proof
-SOUND = ("gradient",)  # whose proof is about the numbers a computer draws, not real ones: no other run gets an epsilon
-MARGIN = 1e-11  # of a budget left unspent, so that rounding never carries epsilon past it
-# What secret noise can keep; privacy/secret.py says why.
+PRICED = ("gradient", "objective")  # mechanisms that are planned from public facts, and whose cost has a proof
+SOUND = ("gradient",)  # whose proof is about float64 draws, not real numbers: no other run gets an epsilon
+MARGIN = 1e-11  # part of a budget left unspent, so that rounding never makes epsilon exceed it
+# What secret noise can guarantee; privacy/secret.py has the proof.
 DELTA_FLOOR, DELTA_CEILING = 1e-30, 0.5
 
 
@@ -19,8 +19,8 @@ DELTA_FLOOR, DELTA_CEILING = 1e-30, 0.5
 class Budget:
     """(epsilon, delta)-differential privacy for every record of every agent, over the whole run.
 
-    Adjacency: replace one record of one agent. Whatever anybody concludes from all batons ever sent, they would have
-    concluded with nearly the same probability had that record been another: e^epsilon times, plus delta.
+    Adjacency: replace one record of one agent. Any conclusion from all batons ever sent has nearly the same probability
+    if that record is another one: at most e^epsilon times as large, plus delta.
 
     Args:
         epsilon: How much may leak: 0.1 is strong, 1 usual, 10 weak.
@@ -73,7 +73,7 @@ class Budget:
 
 
 def check_floor(delta: float) -> None:
-    """Refuse a delta that no noise of ours can honour."""
+    """Refuse a delta that our noise cannot guarantee."""
     if not DELTA_FLOOR <= delta <= DELTA_CEILING:
         raise PrivacyError(
             f"delta={delta!r}; with secret noise it must be from {DELTA_FLOOR:g} to {DELTA_CEILING:g}, because the "
@@ -82,10 +82,10 @@ def check_floor(delta: float) -> None:
 
 
 def check_records(budget: Budget, sizes: ArrayLike) -> None:
-    """Refuse to promise a delta of 1/m or more to an agent with m records, unless `allow_large_delta` insists.
+    """Refuse a delta of 1/m or more for an agent with m records, unless `allow_large_delta` is set.
 
-    An agent that picks one of its m records at random and hands it out whole is (0, 1/m)-DP: a promise with such a
-    delta says nothing. It is made to every agent, so the one with the most records decides.
+    An agent that picks one of its m records at random and publishes it whole is (0, 1/m)-DP: a promise with such a
+    delta means nothing. It holds for every agent, so the one with the most records decides.
 
     >>> check_records(Budget(1, 0.019), [40, 50])
     >>> check_records(Budget(1, 0.02, allow_large_delta=True), [40, 50])

@@ -1,7 +1,7 @@
-"""What other releases cost: second opinions from dp-accounting, sampled records, groups of records, conversions.
+"""The cost of other releases: checks with dp-accounting, sampled records, groups of records, conversions.
 
-A release is given by its noise multiplier z = scale / sensitivity, where `sensitivity` is what REPLACING one record
-moves at most, as everywhere in this package. One release of multiplier z costs rho = 1 / (2 z^2).
+A release is given by its noise multiplier z = scale / sensitivity, where `sensitivity` is the most that REPLACING one
+record changes, as everywhere in this package. One release of multiplier z costs rho = 1 / (2 z^2).
 
 Sampled records. Each record takes part in an activation with probability p, independently and in secret, and the
 agent releases sum(clipped gradients of those that do) / (p m) + N(0, s^2 I). One record adds at most c to the sum
@@ -17,23 +17,23 @@ Phi(|a| - t), nor less against b than Phi(-|b| - t). Hence
 
     (2)  P(E) - e^epsilon Q(E) <= (1 - p)(1 - e^epsilon) Phi(-t) + p Phi(r - t) - p e^epsilon Phi(-r - t)
 
-whose right side is what (1) gives on the half-line x > t. Being worst for every epsilon, the pair also composes, with
-earlier answers in view (Zhu, Dong and Wang 2022, arXiv 2106.08567). It is its own mirror image, so one direction does.
-For p < 1 it is not a pair of Gaussians, and add/remove accounting of the same sampling would promise too much
-(Lebeda, Regehr, Kamath and Steinke 2024, arXiv 2405.20769). By convexity it is never worse than p = 1.
+whose right side is what (1) gives on the half-line x > t. Since it is the worst for every epsilon, the pair also
+composes adaptively (Zhu, Dong and Wang 2022, arXiv 2106.08567). It is symmetric, so one direction is enough. For
+p < 1 it is not a pair of Gaussians, and add/remove accounting of the same sampling would promise too much (Lebeda,
+Regehr, Kamath and Steinke 2024, arXiv 2405.20769). By convexity it is never worse than p = 1.
 
 The privacy loss l(x) = ln P(x)/Q(x) grows with x, is odd, and is at least epsilon from x on where
 
     (3)  r x = epsilon/2 + arsinh( (1 - p)/p e^(r^2/2) sinh(epsilon/2) )
 
 so that delta(epsilon) = P(X > x) - e^epsilon Q(X > x). Composition adds losses up. `epsilon_sampled` puts them on a
-grid by "connect the dots" (Doroshenko et al. 2022, arXiv 2207.04380), which rounds against us and errs by the square
-of the grid's step, and convolves by FFT. Losses are first tilted by e^(tilt l), so that rounding is small beside
-delta and not beside 1:
+grid by "connect the dots" (Doroshenko et al. 2022, arXiv 2207.04380), which rounds upwards and errs by the square of
+the grid's step, and convolves by FFT. Losses are first tilted by e^(tilt l), so that rounding is small compared with
+delta and not only with 1:
 
     (4)  P(L = l) = M(tilt) e^(-tilt l) P_tilted(L = l),    M(tilt) = E e^(tilt L)
 
-dp-accounting is imported inside functions: it takes a second.
+dp-accounting is imported inside functions, because the import takes a second.
 """
 
 import math
@@ -51,11 +51,11 @@ from scipy.special import log_ndtr, ndtri
 from relaydp.errors import PrivacyError
 from relaydp.privacy.accountant import check_delta, check_epsilon, epsilon_exact, epsilon_paper, rho_for
 
-# Grid points for the composed loss, coarse to fine. Each is sound; stop when the answer has settled.
+# Grid points for the composed loss, coarse to fine. Each gives an upper bound; stop when the answer no longer changes.
 _GRIDS = (2**13, 2**15, 2**17, 2**19, 2**21)
-# Each grid errs by a sixteenth of the one before: a change of 1e-3 leaves some 1e-4 of epsilon, on the safe side.
+# Each grid errs by a sixteenth of the one before: a change of 1e-3 leaves an error of about 1e-4 of epsilon, upwards.
 _SETTLED = 1e-3
-# What may be left out at the ends of a grid, beside delta.
+# The probability that may be left out at the ends of a grid, relative to delta.
 _END = 1e-9
 # dp-accounting's grid step, as a part of one release's loss: errs by 1e-4 to 3e-4 of epsilon.
 _FINENESS = 30
@@ -116,25 +116,25 @@ def epsilon_group(rho: float, delta: float, records: int) -> float:
 def group_privacy(epsilon: float, delta: float, records: int) -> tuple[float, float]:
     """(epsilon, delta) for k records from that for one: (k epsilon, delta (e^(k epsilon) - 1)/(e^epsilon - 1)).
 
-    For any mechanism, pure ones (delta = 0) and sampled ones among them; for Gaussians `epsilon_group` says less.
+    For any mechanism, also pure (delta = 0) and sampled ones; for Gaussians `epsilon_group` gives a smaller epsilon.
 
     >>> group_privacy(0.5, 0.0, 3)
     (1.5, 0.0)
     """
     epsilon, delta, k = check_epsilon(epsilon), _least("delta", delta, 0), _count("records", records)
-    # Adding k - 1 detours of factor e^epsilon; the sum is that of a geometric series, and infinite means no promise.
+    # The triangle inequality over k - 1 intermediate data sets gives a geometric series; infinite means no guarantee.
     with np.errstate(over="ignore"):
         grown = float(delta * (np.expm1(k * epsilon) / np.expm1(epsilon))) if delta else 0.0
     return k * epsilon, min(1.0, grown)
 
 
-# --- second opinions
+# --- checks with dp-accounting
 
 
 def epsilon_rdp(noise_multiplier: ArrayLike, count: ArrayLike, delta: float, *, pure: ArrayLike = ()) -> float:
-    """epsilon of Gaussian releases by dp-accounting's RDP accountant: an upper bound, made in another way.
+    """epsilon of Gaussian releases by dp-accounting's RDP accountant: an upper bound, computed independently.
 
-        noise_multiplier, count   z of the releases and how many there are of each; numbers or arrays
+        noise_multiplier, count   z of the releases, and the number of each; numbers or arrays
         pure                      epsilon_0 of each further pure release
 
     >>> round(epsilon_rdp(20.0, 400, 1e-5), 3)  # exact: 4.377
@@ -164,12 +164,12 @@ def epsilon_pld(
 ) -> float:
     """epsilon of a list of releases by dp-accounting's privacy loss distributions, all from their discretised parts.
 
-        noise_multiplier, count   z of the releases and how many there are of each; numbers or arrays
+        noise_multiplier, count   z of the releases, and the number of each; numbers or arrays
         sampling                  p, for releases of Poisson-sampled records
         pure                      epsilon_0 of each further pure release
 
-    Rounds up, by 1e-4 to 3e-4 of epsilon. 2,000 different releases take some three seconds. Trust it for delta down
-    to 1e-10: dp-accounting drops some 1e-15 a release.
+    Rounds up, by 1e-4 to 3e-4 of epsilon. 2,000 different releases take about three seconds. It is reliable for delta
+    down to 1e-10: dp-accounting drops about 1e-15 per release.
 
     >>> round(epsilon_pld(20.0, 400, 1e-5), 2)
     4.38
@@ -180,19 +180,19 @@ def epsilon_pld(
     rho = _total(z, k, further, times)
     if rho in (0.0, math.inf):
         return rho
-    # Equal whole Gaussians are one for dp-accounting too, and discretised once; all others once a release.
+    # dp-accounting also merges equal Gaussians without sampling and discretises them once; all others once per release.
     r = 1 / (2 * z)
     # The loss's standard deviation: 2 r for p = 1, and to first order in p the root of 4 p^2 sinh(r^2).
     loss = np.minimum(2 * r, 2 * p * np.sqrt(np.sinh(np.minimum(r**2, 700))))
     total = float(k @ loss**2) + float(times @ further**2)
     pieces = int(np.where(p == 1, 1, k).sum() + times.sum())
     step = min(math.sqrt(total / pieces) / _FINENESS, 100.0)  # dp-accounting needs e^step
-    if further.size:  # losses of +-epsilon_0 are rounded up: let the smallest lie on the grid, exactly
+    if further.size:  # losses of +-epsilon_0 are rounded up: put the smallest exactly on the grid
         step = float(further[0]) / 2.0 ** math.ceil(math.log2(further[0] / step))
     found = _compose_elsewhere(z, p, k, further, times, step, delta)
     if (p == 1).all() and not further.size:
         return found
-    for _ in range(4):  # the step above was a guess; every step gives an upper bound
+    for _ in range(4):  # the step above is an estimate; every step gives an upper bound
         step, before = step / 2, found
         found = min(before, _compose_elsewhere(z, p, k, further, times, step, delta))
         if before - found <= _SETTLED / 2 * found:
@@ -210,7 +210,7 @@ def _compose_elsewhere(z: Any, p: Any, k: Any, further: Any, times: Any, step: f
         if share == 1:
             scale = one / math.sqrt(many)
             parts.append(privacy_loss_distribution.from_gaussian_mechanism(scale, value_discretization_interval=step))
-        else:  # there a record replaced moves the answer by twice the sensitivity, so the multiplier is 2 z
+        else:  # there replacing a record moves the answer by twice the sensitivity, so the multiplier is 2 z
             single = privacy_loss_distribution.from_gaussian_mechanism(
                 2 * one,
                 value_discretization_interval=step,
@@ -236,12 +236,13 @@ def epsilon_sampled(
 ) -> float:
     """epsilon of Gaussian releases in which each record takes part with probability `sampling`.
 
-        noise_multiplier, sampling, count   of the releases, and how many of each; numbers or arrays
+        noise_multiplier, sampling, count   of the releases, and the number of each; numbers or arrays
         pure                                epsilon_0 of each further pure release
 
-    Formal guarantee. An upper bound on the composition of (1), off by some 1e-4 of itself, for replacing one record,
-    if records take part independently of each other, of earlier activations and of everything seen; if who took part
-    stays secret; and if the sum is divided by a public number such as p m, not by how many took part.
+    Formal guarantee. An upper bound on the composition of (1), with a relative error of about 1e-4, for replacing one
+    record, if records take part independently of each other, of earlier activations and of everything published; if it
+    stays secret which records took part; and if the sum is divided by a public number such as p m, not by how many took
+    part.
 
     >>> whole = epsilon_sampled(5.0, 1.0, 100, 1e-5)
     >>> round(whole, 3), round(epsilon_sampled(5.0, 0.1, 100, 1e-5), 3)
@@ -250,12 +251,12 @@ def epsilon_sampled(
     delta = check_delta(delta)
     z, p, k = grouped(noise_multiplier, sampling, count)
     further, times = np.unique(_numbers("pure", pure), return_counts=True)
-    # Rounding of delta(epsilon) would show in what takes part more seldom than this; more often costs more.
+    # For a smaller probability rounding of delta(epsilon) would matter; a larger one only costs more.
     p = np.maximum(p, np.minimum(1e-12 * np.sqrt(k) * 2 * z, 1))
     rho = _total(z, k, further, times)
     if rho in (0.0, math.inf):
         return rho
-    # Never more than if all took part, where the grid's rounding would say so.
+    # At most the value for p = 1, which the grid's rounding could exceed.
     most = epsilon_paper(rho, delta) if further.size else epsilon_exact(rho, delta)
     if not further.size and (p == 1).all():
         return most
@@ -279,7 +280,7 @@ def noise_for_sampled(epsilon: float, delta: float, sampling: float, count: int)
     True
     """
     epsilon, delta, times = check_epsilon(epsilon), check_delta(delta), _count("count", count)
-    grouped(1.0, sampling, times)  # refuses what is no probability
+    grouped(1.0, sampling, times)  # refuses anything but a probability
     if sampling < 1 and -math.expm1(times * math.log1p(-sampling)) <= delta:
         raise PrivacyError(
             f"sampling={sampling} and count={times} with delta={delta}: a record takes part so seldom that this delta "
@@ -290,7 +291,7 @@ def noise_for_sampled(epsilon: float, delta: float, sampling: float, count: int)
     def excess(log_z: float) -> float:
         return math.log(max(epsilon_sampled(math.exp(log_z), sampling, times, delta), 1e-300) / epsilon)
 
-    if excess(math.log(high)) >= 0:  # p = 1, or a rounding from it
+    if excess(math.log(high)) >= 0:  # p = 1, up to rounding
         return high * (1 + 1e-11)
     low = high / 2
     while excess(math.log(low)) <= 0:
@@ -344,7 +345,7 @@ class _Sampled:
 
 @dataclass(frozen=True)
 class _Pure:
-    """The worst epsilon-DP pair, `count` times: a coin that tells the truth e^epsilon times as often as not."""
+    """The worst epsilon-DP pair, `count` times: randomised response, true e^epsilon times as often as false."""
 
     epsilon: float
     count: int
@@ -366,7 +367,7 @@ _Part = _Sampled | _Pure
 def _spread(part: _Part, step: float, tail: float) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
     """(grid positions, their masses, mass at infinity) of one release's loss.
 
-    The pair is its own mirror image, so P(loss = -l) = e^-l P(loss = l). What the grid does not reach below goes to 0.
+    The pair is symmetric, so P(loss = -l) = e^-l P(loss = l). Losses below the grid are moved to 0.
     """
     points = max(1, math.ceil(part.reach(tail) / step))
     up, infinite = part.masses(step, points)
@@ -391,12 +392,12 @@ def _compose(parts: Sequence[_Part], delta: float) -> float:
 class _Window(NamedTuple):
     tilt: float  # of (4), to suit delta
     further: float  # P_tilted(L > l) <= M(tilt + further) / M(tilt) e^(-further l), by Markov
-    low: float  # the tilted sum is below once in 1e13
-    high: float  # and above as seldom
+    low: float  # the tilted sum is below with probability 1e-13
+    high: float  # and above with the same probability
 
 
 def _window(parts: Sequence[_Part], delta: float, tail: float) -> _Window:
-    """The tilt, and the losses that a grid must hold, judged by grids of a hundred points."""
+    """The tilt, and the range of losses that a grid must cover, estimated on grids of a hundred points."""
     steps = np.array([part.reach(tail) for part in parts]) / 100
     grids = [_spread(part, step, tail) for part, step in zip(parts, steps, strict=True)]
     width = max(len(mass) for _, mass, _ in grids)
@@ -417,7 +418,7 @@ def _window(parts: Sequence[_Part], delta: float, tail: float) -> _Window:
         return math.sqrt(float(count @ (weights * (losses - mean) ** 2).sum(axis=1)))
 
     # Markov: P(L > l) <= M(t) e^(-t l). The t with the least l at this delta tilts L to about the epsilon sought. The
-    # smallest t that is nearly as good: where losses are bounded the best one leaves nothing but the largest loss.
+    # smallest t that is nearly as good is used: for bounded losses the best one keeps only the largest loss.
     spread = deviation(0.0)
     tilts = np.geomspace(1e-3, 1e3, 61) / spread
     bounds = np.array([(log_moment(t) - math.log(delta)) / t for t in tilts])
@@ -426,7 +427,7 @@ def _window(parts: Sequence[_Part], delta: float, tail: float) -> _Window:
     ways = np.geomspace(0.25, 16, 7) / max(deviation(tilt), 1e-3 * spread)
     high, further = min(((log_moment(tilt + t) - base + extra) / t, float(t)) for t in ways)
     low = max((log_moment(tilt - t) - base + extra) / -t for t in ways)
-    # Other grids spread losses a little further; and one narrower than a single release could not hold it.
+    # Other grids spread losses a little further; and a grid must be at least as wide as a single release.
     return _Window(tilt, further, low, max(high + 0.05 * (high - low), low + float(steps.max()) * 100))
 
 
@@ -446,17 +447,17 @@ def _on_grid(parts: Sequence[_Part], delta: float, tail: float, window: _Window,
         infinite += part.count * beyond
     places = math.ceil(window.low / step) + np.arange(size)
     log_weight = log_moment - tilt * step * places  # equation (4)
-    # Only losses above 0 count, and those where delta is already far exceeded would overflow.
+    # Only losses above 0 count, and where delta is already far exceeded they would overflow.
     use = (places >= 0) & (log_weight < math.log(delta) + 600)
     losses, weight = step * places[use], np.exp(log_weight[use])
     mass = np.maximum(np.fft.irfft(spectrum, size)[places[use] % size], 0) * weight
     # At losses[j]: P(L >= losses[j]), and the sum of P(L = l) e^(losses[j] - l) over the same l.
     upper = infinite + np.cumsum(mass[::-1])[::-1]
-    from scipy.signal import lfilter  # here, because scipy.signal takes 0.4 s to import and few runs come by
+    from scipy.signal import lfilter  # imported here, because scipy.signal takes 0.4 s and few runs need it
 
     lower = lfilter([1.0], [1.0, -math.exp(-step)], mass[::-1])[::-1]
-    # Sums above the grid came back at its foot and are missed here: P_tilted of them, and some rounding, before the
-    # weight. (Those below came back at its head, and count too much.)
+    # Sums above the grid wrap around to its lower end and are missed here: add their P_tilted, and some rounding,
+    # before the weight. (Those below wrap around to its upper end, and count too much.)
     missed = math.exp(min(0.0, further - window.further * step * (int(places[-1]) + 1)))
     missed += 1e-12 + 1e-15 * sum(part.count for part in parts)
     upper += missed * weight * math.exp(tilt * step)
@@ -476,15 +477,15 @@ def _log_sum(logs: np.ndarray) -> NDArray[np.float64]:
     return most + np.log(np.exp(logs - most[..., None]).sum(axis=-1))
 
 
-# --- what arrives
+# --- arguments
 
 
 def grouped(
     noise_multiplier: ArrayLike, sampling: ArrayLike, count: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Different (multiplier, sampling) and how many there are of each.
+    """The different pairs (multiplier, sampling), and the number of each.
 
-    Multipliers that agree to 1e-12 are one, the smaller: scales computed for agents of different sizes do.
+    Multipliers that agree to 1e-12 are merged into the smaller, as those of agents of different sizes may.
     """
     z, p = _numbers("noise_multiplier", noise_multiplier), _numbers("sampling", sampling)
     if (p > 1).any():

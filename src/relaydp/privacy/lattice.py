@@ -1,17 +1,17 @@
-"""Exact samples of a discrete Gaussian, in machine code, from random bits that are handed over.
+"""Exact samples of a discrete Gaussian, in machine code, from given random bits.
 
     P[Z = z] proportional to exp(-z^2 / (2 * 4^K)),          z any integer: the scale is 2^K steps of the lattice
 
 Karney's algorithm (2016, arXiv 1303.6257). Write z = +-(a 2^K + j) with 0 <= j < 2^K and x = j / 2^K. Then
-z^2 / (2 * 4^K) = a^2/2 + x (2a + x)/2, and each part is a matter of coins that show heads with probability e^-g:
+z^2 / (2 * 4^K) = a^2/2 + x (2a + x)/2, and each part needs only coins with probability e^-g of heads:
 
     (1)  a: count heads of e^(-1/2) up to the first tail; keep a with probability e^(-a (a - 1)/2), else begin again.
          a heads have probability e^(-a/2), so what is kept has e^(-a^2/2)
     (2)  j: K bits; and a sign. Of the two zeros, +0 and -0, one is refused
     (3)  keep all with probability e^(-x)^a e^(-x^2/2), else begin again at (1)
 
-A coin of e^-g, 0 <= g <= 1, is tossed as von Neumann did (Canonne, Kamath and Steinke 2020, algorithm 1): with events
-A_1, A_2, ... of probabilities g/1, g/2, ... let k be the first that fails. Then P[k > n] = g^n/n!, and
+A coin of e^-g, 0 <= g <= 1, is tossed by von Neumann's method (Canonne, Kamath and Steinke 2020, algorithm 1): with
+events A_1, A_2, ... of probabilities g/1, g/2, ... let k be the first that fails. Then P[k > n] = g^n/n!, and
 
     (4)  P[k is odd] = sum_n (-g)^n / n! = e^-g
 
@@ -21,15 +21,15 @@ bits, byte by byte as far as it takes. Nothing here is rounded, and there is no 
 
 The bits. All functions are given the words and a position in them, counted in bits, and return what they found and the
 position after it. A sample begins at a word of its own, and is a function of the endless sequence of words from there
-on. Where the words at hand end before the sample does, `fill` tells where that sample began: the caller puts fresh
-words after those that are left, and the sample runs again over the same words, to the same decisions, and on. So
-samples are what one endless sequence of words makes of them, however it was cut. To begin such a sample anew with other
-words would favour those that take few.
+on. If the words end before the sample does, `fill` returns where that sample began: the caller appends fresh words to
+those that are left, and the sample is drawn again from the same words, with the same decisions, and continues. So
+samples are a function of one endless sequence of words, however it is split. To start such a sample again with other
+words would favour samples that need few.
 
 Not covered: a beyond 2^22, where z would leave an int64 at K = 40. That takes 2^43 heads in a row in (1).
 
-Only `secret` imports this, when noise is first drawn: Numba takes a while to come. Without Numba it runs as it stands,
-some hundred times slower.
+Only `secret` imports this, when noise is first drawn, because importing Numba is slow. Without Numba it runs as plain
+Python, about a hundred times slower.
 """
 
 # pyright: reportMissingParameterType=false
@@ -48,7 +48,7 @@ except ImportError:  # the same functions, in Python
 
 @njit()
 def take(words, at, count):
-    """`count` fresh bits, 0 to 63, all from one word: what is left of a word, and too little, is dropped."""
+    """`count` fresh bits, 0 to 63, all from one word: if the rest of a word is too short, it is dropped."""
     at += 64 - (at & 63) if (at & 63) + count > 64 else 0
     if at + count > 64 * words.size:
         return 0, 64 * words.size + 1
@@ -57,13 +57,13 @@ def take(words, at, count):
 
 @njit()
 def is_over(words, at):
-    """Whether more was asked for than there is. From then on `take` gives zeros, which nothing may come of."""
+    """Whether more bits were asked for than there are. Then `take` returns zeros, which must not be used."""
     return at > 64 * words.size
 
 
 @njit()
 def one_in(words, at, sides):
-    """True with probability 1/sides: whether a fair die shows 0. Bits that name no side are drawn again."""
+    """True with probability 1/sides: whether a fair die shows 0. Bits outside its sides are drawn again."""
     if sides == 1:
         return True, at
     count = 1
@@ -77,8 +77,9 @@ def one_in(words, at, sides):
 
 @njit()
 def below(words, at, x, K):
-    """True with probability x / 2^K: whether a uniform number of K bits is less than x. Mostly its first byte tells."""
-    while x > 0:  # the bits to come are uniform, and none is below 0
+    """True with probability x / 2^K: whether a uniform number of K bits is less than x. Usually the first byte
+    decides."""
+    while x > 0:  # the remaining bits are uniform, and not below 0
         count = min(K, 8)
         K -= count
         drawn, at = take(words, at, count)
@@ -91,7 +92,7 @@ def below(words, at, x, K):
 
 @njit()
 def coin(words, at, x, K, power, divisor):
-    """True with probability exp(-(x / 2^K)^power / divisor), by (4). False once the words are over."""
+    """True with probability exp(-(x / 2^K)^power / divisor), by (4). False after the last word."""
     k, holds = 0, True
     while holds:
         k += 1
@@ -105,7 +106,7 @@ def coin(words, at, x, K, power, divisor):
 
 @njit()
 def whole_part(words, at):
-    """a of (1), or -1 where it was not kept."""
+    """a of (1), or -1 if it was not kept."""
     a, heads = -1, True
     while heads:
         a += 1
@@ -140,7 +141,7 @@ def attempt(words, at, K):
 
 @njit()
 def sample(words, at, K):
-    """One Z. Where the words are over it means nothing."""
+    """One Z. It is meaningless if the words ended."""
     kept, z = False, 0
     while not kept and not is_over(words, at):
         kept, z, at = attempt(words, at, K)
@@ -148,18 +149,19 @@ def sample(words, at, K):
 
 
 def _fill(words, found, K):
-    """Put samples of scale 2^K into `found`; how many there were words for, and the word where the next one begins."""
+    """Put samples of scale 2^K into `found`; returns how many there were words for, and the word where the next one
+    begins."""
     at = 0
     for n in range(found.size):
         z, after = sample(words, at, K)
         if is_over(words, after):
             return n, at >> 6
         found[n] = z
-        at = (after + 63) >> 6 << 6  # a word that one sample began belongs to no other
+        at = (after + 63) >> 6 << 6  # a word that one sample has used is not used by another
     return found.size, at >> 6
 
 
 try:
     fill = njit(cache=True, nogil=True)(_fill)
-except RuntimeError:  # no folder to keep machine code in
+except RuntimeError:  # no folder to store machine code in
     fill = njit(nogil=True)(_fill)

@@ -1,16 +1,16 @@
-"""Who has released what: an append-only record that checks first and writes afterwards.
+"""The record of all releases: append-only, and checked before it is written.
 
-Each agent pays for its own releases only. rho adds up over one agent's activations; and since neighbouring
-data sets differ in one record of ONE agent, the whole run costs the most that any agent has spent.
+Each agent is charged for its own releases only. rho adds up over one agent's activations; and since neighbouring data
+sets differ in one record of ONE agent, the run costs the maximum over agents.
 
 There are three kinds of release, and rho adds up over all of them:
 
     gaussian   N(0, scale^2 I) on a query of this sensitivity     rho = sensitivity^2 / (2 scale^2)
-    sampled    the same, each record in it with probability p      the same rho: sampling never hurts
-    pure       an epsilon_0-DP release, noise as it may be          rho = epsilon_0^2 / 2
+    sampled    the same, each record in it with probability p      the same rho, as an upper bound
+    pure       an epsilon_0-DP release with any noise              rho = epsilon_0^2 / 2
 
-A sampled release's sensitivity is what replacing a record that takes part moves: 2 c / (p m) for a sum over p m.
-rho decides what a limit allows. What an agent's releases are worth as (epsilon, delta) depends on their kinds:
+A sampled release's sensitivity is the change by replacing a record that takes part: 2 c / (p m) for a sum over p m.
+rho decides what a limit allows. The (epsilon, delta) of an agent's releases depends on their kinds:
 
     exact Gaussian   gaussian only: `epsilon_exact`
     zCDP             with pure ones: `epsilon_paper`. The exact formula would promise too much: two coins that are
@@ -34,20 +34,20 @@ from relaydp.errors import PrivacyError, RelayError, choose
 from relaydp.privacy.accountant import epsilon_exact, epsilon_paper, gaussian_rho
 from relaydp.privacy.composition import epsilon_sampled, grouped
 
-# How far rounding may carry an agent past its limit, relative to it. Adding T positive floats one by one errs
+# How far rounding may take an agent above its limit, relative to it. Adding T positive floats one by one errs
 # by at most T * 1.1e-16, so a plan that adds up to its limit is never refused for rounding below some nine
 # million releases of one agent; and 1e-9 of rho moves epsilon by less than 1e-9 (epsilon + rho + 1).
 TOLERANCE = 1e-9
 
 KINDS = ("gaussian", "pure", "sampled")
 _GAUSSIAN, PURE, _SAMPLED = range(len(KINDS))
-VERSION = 2  # of saved ledgers; the first had no number, and Gaussian releases only
+VERSION = 2  # of saved ledgers; the first version had no number, and Gaussian releases only
 
 _INTEGERS = ("agent", "hop", "activation")
 _ROW = np.dtype(
     [(name, np.int64) for name in _INTEGERS]
     + [(name, np.float64) for name in ("sensitivity", "scale", "rho")]
-    + [("kind", np.int8)]  # its place in KINDS
+    + [("kind", np.int8)]  # index in KINDS
     + [(name, np.float64) for name in ("epsilon", "sampling")]
 )
 _COLUMNS = tuple(_ROW.names or ())
@@ -71,8 +71,8 @@ class Release:
 class Ledger:
     """A record of every agent's releases, which refuses a release that would overspend.
 
-    A release that would overspend raises PrivacyError and leaves the ledger as it was: charge, then add noise and send.
-    Activations number themselves, so none can be skipped or repeated. `charge` and `charge_many` enter releases;
+    A release that would overspend raises PrivacyError and leaves the ledger unchanged: charge first, then add noise and
+    send. Activations number themselves, so none can be skipped or repeated. `charge` and `charge_many` enter releases;
     `spent`, `epsilon`, `epsilon_of` and `by_agent` say what they cost; `to_json` and `from_json` save and read a
     ledger. Its length is the number of releases, and iteration goes over them in order.
 
@@ -123,7 +123,7 @@ class Ledger:
             )
         self.agents = int(agents)
         self._limit = np.broadcast_to(limit, self.agents).copy()
-        self._rows = np.empty(16, dtype=_ROW)  # doubles when full: a charge costs the same however long the run
+        self._rows = np.empty(16, dtype=_ROW)  # doubles when full, so a charge takes constant time
         self._length = 0
         self._spent = np.zeros(self.agents)
         self._counts = np.zeros(self.agents, dtype=np.int64)
@@ -141,7 +141,7 @@ class Ledger:
     ) -> Release:
         """Record one release, or refuse it and change nothing. `epsilon` is for pure ones, `sampling` for sampled."""
         row = self._plain_row(agent, hop, sensitivity, scale, kind, epsilon, sampling)
-        if row is None:  # something is wrong with it: the long way says what
+        if row is None:  # something is wrong with it: the general method raises the error
             self.charge_many([agent], [hop], [sensitivity], [scale], kind=kind, epsilon=epsilon, sampling=sampling)
             return self._release(self._length - 1)
         who, rho, end = row[0], row[5], self._length + 1
@@ -155,7 +155,8 @@ class Ledger:
     def _plain_row(
         self, agent: Any, hop: Any, sensitivity: Any, scale: Any, kind: Any, epsilon: Any, sampling: Any
     ) -> tuple[int, int, int, float, float, float, int, float, float] | None:
-        """The row of one release that may be charged, else None: `charge_many` for one, without arrays and fast."""
+        """The row of one release that may be charged, else None: a fast `charge_many` for one release, without
+        arrays."""
         try:
             who, when, code = operator.index(agent), operator.index(hop), KINDS.index(kind)
             moved, noise, e, p = float(sensitivity), float(scale), float(epsilon), float(sampling)
@@ -183,7 +184,7 @@ class Ledger:
     ) -> None:
         """Record many releases in the order given, or refuse them all and change nothing.
 
-        The same as charging one by one, to the last bit. Numbers stand for all releases of the call.
+        The same as charging one by one, to the last bit. A single number applies to all releases of the call.
         """
         who, when, what = _whole("agent", agent), _whole("hop", hop), _codes(kind)
         rho = gaussian_rho(sensitivity, scale)  # refuses negative numbers and NaN
@@ -207,14 +208,14 @@ class Ledger:
         # Who is charged (each once), what they will have spent, and which activation of theirs each is.
         agents, place = np.unique(rows["agent"], return_inverse=True)
         spent = self._spent[agents]
-        np.add.at(spent, place, rows["rho"])  # one by one and in order, as single charges would
+        np.add.at(spent, place, rows["rho"])  # one by one and in order, like single charges
         self._check_limit(rows, agents, spent)
         extra = np.bincount(place, minlength=agents.size)
         by_agent = np.argsort(place, kind="stable")
         rank = np.arange(size) - np.repeat(np.cumsum(extra) - extra, extra)
         rows["activation"][by_agent] = np.repeat(self._counts[agents], extra) + rank + 1
 
-        # Checked. Now write.
+        # All checks passed: write.
         end = self._length + size
         self._make_room(end)
         self._rows[self._length : end] = rows
@@ -264,7 +265,7 @@ class Ledger:
 
     @property
     def rho(self) -> float:
-        """What the run costs: the most any agent has spent."""
+        """The cost of the run: the most that any agent has spent."""
         return float(self._spent.max())
 
     @property
@@ -273,7 +274,7 @@ class Ledger:
         return int(self._counts.max())
 
     def epsilon(self, delta: float) -> float:
-        """The run's epsilon at this delta: the most that any agent's releases are worth."""
+        """The run's epsilon at this delta: the largest of any agent's releases."""
         return self._worst(delta)[0]
 
     def epsilon_of(self, agent: int, delta: float) -> float:
@@ -287,7 +288,7 @@ class Ledger:
 
     def by_agent(self, delta: float) -> list[tuple[float, str]]:
         """(epsilon, how it was found) of every agent, in order."""
-        if self._all_gaussian():  # then rho says it all, and agents who do the same have spent the same
+        if self._all_gaussian():  # then rho decides, and agents with equal releases have spent the same
             kinds, of = np.unique(self._spent, return_inverse=True)
             worth = [(epsilon_exact(spent, delta), "exact Gaussian") for spent in kinds.tolist()]
             return [worth[k] for k in of.tolist()]
@@ -296,10 +297,10 @@ class Ledger:
         return [_worth(mine, spent, delta, known) for mine, spent in zip(agents, self._spent.tolist(), strict=True)]
 
     def overspender(self, allowed: ArrayLike, delta: float) -> tuple[int, float] | None:
-        """The first agent whose releases are worth more epsilon than it is allowed (one number an agent), with that
-        epsilon; None where everybody keeps to theirs."""
+        """The first agent whose releases cost more epsilon than it is allowed (one number per agent), with that
+        epsilon; None if no agent exceeds its own."""
         most = np.broadcast_to(np.asarray(allowed, dtype=np.float64), self.agents)
-        if self._all_gaussian():  # epsilon grows with rho: of agents allowed the same, who spent most decides
+        if self._all_gaussian():  # epsilon grows with rho: of equal allowances, the largest rho decides
             order = np.lexsort((self._spent, most))
             last = np.flatnonzero(np.append(most[order][1:] != most[order][:-1], True))
             kept = [epsilon_exact(float(self._spent[i]), delta) <= most[i] for i in order[last]]
@@ -352,7 +353,7 @@ class Ledger:
         return f"Ledger(agents={self.agents}, releases={len(self)}, plf={self.plf}, rho={self.rho:.6g})"
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict for json.dump: limits (None for no limit), one list a column, and a digest of both."""
+        """A plain dict for json.dump: limits (None for no limit), one list per column, and a digest of both."""
         rows = self._rows[: self._length]
         columns = {name: rows[name].tolist() for name in _COLUMNS}
         columns["kind"] = np.array(KINDS)[rows["kind"]].tolist()
@@ -366,7 +367,7 @@ class Ledger:
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "Ledger":
-        """Charge the saved releases anew; a file that does not add up is refused."""
+        """Charge the saved releases again; refuses a file with other sums."""
         ledger, rows, intact = read_saved(saved)
         names = ("agent", "hop", "sensitivity", "scale")
         further = {"kind": np.array(KINDS)[rows["kind"]], "epsilon": rows["epsilon"], "sampling": rows["sampling"]}
@@ -388,7 +389,7 @@ def as_release(row: Any) -> Release:
 
 
 def row_faults(rows: np.ndarray, agents: int) -> Iterator[tuple[NDArray[np.bool_], str]]:
-    """(which rows are no release, what was needed instead), for each rule that some row breaks."""
+    """(which rows are not releases, what they must have), for each rule that some row breaks."""
     pure, sampled = rows["kind"] == PURE, rows["kind"] == _SAMPLED
     moved, scale, epsilon, sampling = (rows[name] for name in ("sensitivity", "scale", "epsilon", "sampling"))
     for bad, needed in (
@@ -413,7 +414,8 @@ def rows_by_agent(rows: np.ndarray, agents: int) -> list[np.ndarray]:
 
 
 def losses_of(mine: np.ndarray) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """(noise multipliers, sampling) of Gaussian and sampled releases that can move, and epsilon_0 of pure ones."""
+    """(noise multipliers, sampling) of Gaussian and sampled releases with a sensitivity above 0, and epsilon_0 of pure
+    ones."""
     pure = mine["kind"] == PURE
     noisy = mine[~pure & (mine["sensitivity"] > 0)]
     return noisy["scale"] / noisy["sensitivity"], noisy["sampling"], mine["epsilon"][pure]
@@ -429,7 +431,7 @@ def _worth(mine: np.ndarray, spent: float, delta: float, known: dict[bytes, floa
     """(epsilon, how it was found) of one agent's releases, which cost rho = `spent`."""
     pure, sampled = mine["kind"] == PURE, (mine["kind"] == _SAMPLED) & (mine["sampling"] < 1)
     if sampled.any():
-        same = fingerprint(mine)  # a PLD takes a while, and agents often do the same
+        same = fingerprint(mine)  # a PLD is slow, and agents often have the same releases
         if same not in known:
             z, p, epsilons = losses_of(mine)
             known[same] = epsilon_sampled(z, p, 1, delta, pure=epsilons)
@@ -450,7 +452,7 @@ def _whole(name: str, column: ArrayLike) -> NDArray[np.int64]:
 
 
 def _codes(kind: ArrayLike) -> NDArray[np.int8]:
-    """Kinds by name as their places in KINDS."""
+    """Kinds by name as their indices in KINDS."""
     names = np.asarray(kind)
     codes = np.full(names.shape, -1, dtype=np.int8)
     for code, name in enumerate(KINDS):
@@ -464,7 +466,8 @@ def _codes(kind: ArrayLike) -> NDArray[np.int8]:
 
 
 def _digest(limit: NDArray[np.float64], rows: np.ndarray) -> str:
-    """SHA-256 of limits and columns, so that an edit shows. No signature: whoever edits can write a new one."""
+    """SHA-256 of limits and columns, to detect accidental edits. It is not a signature: an editor can write a new
+    digest."""
     seen = hashlib.sha256(limit.astype("<f8").tobytes())
     for name in _COLUMNS:
         column = rows[name]
@@ -473,7 +476,7 @@ def _digest(limit: NDArray[np.float64], rows: np.ndarray) -> str:
 
 
 def read_saved(saved: Mapping[str, Any]) -> tuple[Ledger, np.ndarray, bool]:
-    """An empty ledger with the saved limits, the rows as they stand in the file, and whether the digest fits them."""
+    """An empty ledger with the saved limits, the rows of the file, and whether the digest fits them."""
     try:
         version = saved.get("version", 1)
         if version not in (1, VERSION):

@@ -1,4 +1,4 @@
-"""Objective perturbation: what it costs to publish an exact minimiser of an objective with noise in it.
+"""Objective perturbation: the cost of publishing an exact minimiser of an objective with noise in it.
 
 Agent i publishes x = argmin F(x) + <e, x> with e of density proportional to exp(-|e| / scale) and
 
@@ -16,16 +16,16 @@ part that stays, C >= (l2 + kappa) I and |u|^2, |w|^2 <= K / m, so det F'' chang
 
 Conditions, enforced by the plan: a loss with one output, a bounded slope and a second derivative (logistic); records of
 bounded norm; no nonsmooth r in the argmin; l2 counts only without an unpenalised intercept. And x is the exact
-minimiser, e has that very density, both in real numbers: ours are float64, which (3) does not cover. Hence simulations
-alone have this noise, and (3) is what their plan would cost.
+minimiser and e has exactly that density, both in real numbers: ours are float64, which (3) does not cover. Hence only
+simulations have this noise, and (3) is what their plan would cost.
 
-Published prices of the same noise, for comparison (`published`); G scaled into what their papers set to 1:
+Published costs of the same noise, for comparison (`published`); G is scaled to the 1 of their papers:
 
     (4)  Zhang and Zhu 2017, dual perturbation     moved/2 + 2 ln(1 + bend)
     (5)  Zhang, Khalili and Liu 2018               moved/2 + 1.4 bend,   for bend < 1/2
 
-Half of (1) is what a record's removal would move, not its replacement. These are the constants as we know them, not
-checked against the printed papers.
+Half of (1) is the change by removing a record, not by replacing it. These constants were not checked against the
+printed papers.
 
 A budget: T releases of epsilon_0 are (T epsilon_0)-DP, and (rho + 2 sqrt(rho ln 1/delta), delta)-DP with
 rho = T epsilon_0^2/2. The larger epsilon_0 that one of the two allows is taken.
@@ -44,7 +44,8 @@ PRICES = ("sound", "zhang-zhu", "zhang-khalili-liu")
 
 
 def pure_share(epsilon: float, delta: float, releases: int, basic: bool = False) -> float:
-    """epsilon_0 of each of `releases` releases that together are (epsilon, delta)-DP; `basic` only adds them up.
+    """epsilon_0 of each of `releases` releases that together are (epsilon, delta)-DP; with `basic` they are only added
+    up.
 
     >>> pure_share(1.0, 1e-5, 4)
     0.25
@@ -67,7 +68,7 @@ def objective_scale(
     bent: NDArray[np.float64],
     price: str = "sound",
 ) -> NDArray[np.float64]:
-    """The scale at which a release costs `epsilon`: (3), (4) or (5) solved for it; inf where no noise is enough.
+    """The scale at which a release costs `epsilon`: (3), (4) or (5) solved for it; inf if no noise is enough.
 
         slope  G       sizes  m       bent  (2)
 
@@ -90,7 +91,7 @@ def objective_scale(
 def objective_price(
     scale: NDArray[np.float64], slope: float, sizes: NDArray[np.float64], bent: NDArray[np.float64]
 ) -> Any:
-    """(3): what a release costs.
+    """(3): the cost of a release.
 
     >>> round(float(objective_price(np.array(0.04), 1.0, np.array(100.0), np.array(math.e**0.5 - 1.0))), 12)
     1.0

@@ -1,4 +1,5 @@
-"""What secret noise is proven for, in numbers. The proof is in `secret`, with its formulas; this part needs no JAX."""
+"""The numerical conditions of the proof for secret noise. The proof is in `secret`, with its formulas; this part does
+not need JAX."""
 
 from __future__ import annotations
 
@@ -6,12 +7,13 @@ from relaydp.errors import PrivacyError
 from relaydp.privacy.budget import check_floor
 
 K = 40  # noise has a scale of 2^K steps: fine enough for (2) and (6), and 2^22 scales fit in 2^62 steps
-SPARE = 2.0**-30  # of the scale: pays for (7), and is seen by nobody
-EPSILON_CEILING = 1000.0  # the largest epsilon for which (8) was worked out
+SPARE = 2.0**-30  # of the scale: it covers (7), and is negligible
+EPSILON_CEILING = 1000.0  # the largest epsilon for which (8) is proven
 
 
 def slack(dim: int, releases: int) -> float:
-    """tau of (6): how far apart, in logarithms, exact noise and rounded Gaussian noise are over so many releases.
+    """tau of (6): the largest difference, in logarithms, between exact noise and rounded Gaussian noise over so many
+    releases.
 
     >>> slack(3072, 1000) < 1e-18
     True
@@ -20,7 +22,7 @@ def slack(dim: int, releases: int) -> float:
 
 
 def check_promise(epsilon: float, delta: float, dim: int, releases: int) -> None:
-    """Raise unless (8) holds, that is: unless this noise keeps an (epsilon, delta) promise made for Gaussian noise."""
+    """Raise unless (8) holds, that is, unless this noise has the (epsilon, delta) guarantee of Gaussian noise."""
     check_floor(delta)
     if not epsilon <= EPSILON_CEILING:
         raise PrivacyError(

@@ -1,8 +1,8 @@
 """How an agent spreads its rho over its activations t = 1, ..., T.
 
 `geometric` and `optimal` divide a total that is sound for the Gaussian releases of
-`relaydp.privacy.mechanism`. The `published_*` functions restate theorem 4 of the paper, for reproducing its
-numbers: a claim about noise on u, which does not protect x, and so not a guarantee.
+`relaydp.privacy.mechanism`. The `published_*` functions compute theorem 4 of the paper, to reproduce its numbers: a
+claim about noise on u, which does not protect x, and so not a guarantee.
 """
 
 import math
@@ -13,13 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from relaydp.errors import InputError, PrivacyError
 
-# The least share a release gets. A ratio so steep that early shares underflow would otherwise ask for
-# infinite noise.
+# The least share a release gets. With a ratio so large that early shares underflow, the noise would otherwise be
+# infinite.
 _LEAST = float(np.finfo(np.float64).tiny)
 
 
 def geometric(rho: float, activations: int, ratio: float = 1.0) -> NDArray[np.float64]:
-    """rho_t proportional to ratio^t, adding up to `rho`: ratio 1 spends evenly, above 1 saves for the end.
+    """rho_t proportional to ratio^t, adding up to `rho`: ratio 1 spends evenly, a larger one saves for the end.
 
     A method that contracts by theta an activation forgets early noise; `optimal` then gives
     ratio = theta^(-1/2).
@@ -37,10 +37,10 @@ def geometric(rho: float, activations: int, ratio: float = 1.0) -> NDArray[np.fl
 
 
 def optimal(rho: float, response: ArrayLike) -> NDArray[np.float64]:
-    """The split of `rho` that leaves the least error, given how the end feels noise at each activation.
+    """The split of `rho` with the least error, given the effect of each activation's noise on the final error.
 
     response[t] = w_t: the expected squared final error per unit of noise variance at activation t. It must
-    not depend on the data (simulate it from public constants). Noise variance goes as 1/rho_t, so:
+    not depend on the data (simulate it from public constants). Noise variance is proportional to 1/rho_t, so:
 
         minimise  sum w_t / rho_t   subject to  sum rho_t = rho.
         Lagrange: -w_t / rho_t^2 + l = 0 for every t, hence rho_t = sqrt(w_t / l), proportional to sqrt(w_t).
@@ -66,10 +66,10 @@ def _share(rho: float, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.zeros_like(weights)
     with np.errstate(under="ignore"):
         parts = np.maximum(rho * (weights / math.fsum(weights)), _LEAST)
-    # Rounding leaves a last digit or two; the largest part (the latest of equals) takes it up.
+    # Rounding leaves a difference in the last digits; the largest part (the latest of equals) absorbs it.
     largest = parts.size - 1 - int(np.argmax(parts[::-1]))
     parts[largest] += math.fsum([rho, *(-parts)])
-    if math.fsum(parts) != rho:  # half of its last digit is left: a smaller part has a finer one
+    if math.fsum(parts) != rho:  # half of its last digit is left: a smaller part can absorb it
         left = math.fsum([rho, *(-parts)])
         finer = np.flatnonzero((np.spacing(parts) <= abs(left)) & (parts > 2 * abs(left)))
         if finer.size:
@@ -128,7 +128,7 @@ def published_first_scale(rho: float, activations: int, ratio: float, *, alpha: 
 
 
 def _growth(rounds: int, ratio: float) -> float:
-    """(R^T - 1)/(R - 1), its limit T at R = 1, and no cancellation near it."""
+    """(R^T - 1)/(R - 1), its limit T at R = 1, without cancellation near it."""
     if ratio == 1:
         return float(rounds)
     try:
@@ -138,7 +138,7 @@ def _growth(rounds: int, ratio: float) -> float:
 
 
 def _claimed_reach(alpha: float, beta: float, c: float) -> float:
-    """alpha beta c: the paper claims a sensitivity of four times this, where one step gives only twice."""
+    """alpha beta c: the paper claims a sensitivity of four times this, although one step gives only twice."""
     given = {"alpha": alpha, "beta": beta, "c": c}
     return math.prod(_positive(name, value, "theorem 4 needs all three") for name, value in given.items())
 

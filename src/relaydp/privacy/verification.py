@@ -26,13 +26,13 @@ from relaydp.privacy.ledger import (
 
 @dataclass(frozen=True)
 class AgentCheck:
-    """One agent's releases, as the ledger prices them and as dp-accounting does."""
+    """The cost of one agent's releases, by the ledger and by dp-accounting."""
 
     agent: int
     releases: int
     rho: float
     limit_rho: float
-    epsilon: float | None  # the ledger's; None where the file is not a ledger we could have written
+    epsilon: float | None  # the ledger's; None if relaydp cannot have written the file
     account: str | None  # how it was found
     epsilon_pld: float
     epsilon_rdp: float  # an upper bound, without amplification by sampling
@@ -40,7 +40,7 @@ class AgentCheck:
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether a saved ledger holds, and why not. `reasons` is empty if it does."""
+    """Whether a saved ledger is correct. `reasons` says why not, and is empty if it is."""
 
     delta: float
     agents: tuple[AgentCheck, ...]
@@ -70,9 +70,9 @@ class Verification:
 
 # Agreement with dp-accounting, which rounds up by up to 3e-4 of epsilon.
 _AGREE, _AGREE_NEAR_ZERO = 1e-3, 1e-6
-# How many different releases dp-accounting composes one by one: for the agent that spent most, for any other, and of
-# sampled ones. More are first put together in groups: sound and exact for Gaussians, which compose into Gaussians; for
-# sampled ones off by the square of how much the noise differs within a group.
+# The number of different releases that dp-accounting composes one by one: for the agent that spent most, for any other,
+# and of sampled ones. More are first put into groups: this is exact for Gaussians, which compose into Gaussians; for
+# sampled ones the error is the square of the differences of noise within a group.
 _PIECES_OF_WORST, _PIECES, _PIECES_SAMPLED = 2000, 8, 64
 
 
@@ -80,11 +80,12 @@ def verify(saved: Mapping[str, Any], delta: float) -> Verification:
     """Check a saved ledger from its raw columns alone, with dp-accounting and not with our accountant.
 
     Every agent's activations are numbered 1, 2, 3, ...; releases come in the order of hops; each rho follows from
-    its release; nobody spent more than the limit; the digest fits; and each agent's epsilon agrees with dp-accounting's
-    privacy loss distributions to 0.1 % (is at least theirs, where the ledger's is an upper bound by design).
+    its release; no agent spent more than its limit; the digest fits; and each agent's epsilon agrees with
+    dp-accounting's privacy loss distributions to 0.1 % (or is at least theirs, if the ledger's is an upper bound by
+    design).
 
-    It shows that the file is whole and adds up. It cannot show that the releases took place as charged, nor that there
-    were no others.
+    It shows that the file is complete and its sums are right. It cannot show that the releases took place as charged,
+    nor that there were no others.
 
     >>> ledger = Ledger(2, 0.3)
     >>> ledger.charge_many([0, 1, 0], [0, 1, 2], 1.0, 2.0)
@@ -104,7 +105,7 @@ def verify(saved: Mapping[str, Any], delta: float) -> Verification:
         f"row {np.flatnonzero(bad)[0]} is not a release; it must have {needed}: {as_release(rows[bad][0])}."
         for bad, needed in row_faults(rows, ledger.agents)
     ]
-    if len(reasons) > (not intact):  # nothing can be computed from such rows
+    if len(reasons) > (not intact):  # such rows cannot be used for computing
         return Verification(delta, (), tuple(reasons))
     agents = rows_by_agent(rows, ledger.agents)
     reasons += _disorder(rows, agents)
@@ -118,7 +119,7 @@ def verify(saved: Mapping[str, Any], delta: float) -> Verification:
     worst = int(np.argmax(rho))
     known: dict[bytes, tuple[float, float]] = {}
     checks = []
-    for agent in sorted(range(ledger.agents), key=lambda agent: agent != worst):  # first, so that its likes share it
+    for agent in sorted(range(ledger.agents), key=lambda agent: agent != worst):  # first, so that equals reuse it
         mine = agents[agent]
         same = fingerprint(mine)
         if same not in known:
@@ -132,13 +133,13 @@ def verify(saved: Mapping[str, Any], delta: float) -> Verification:
 
 
 def _raw_rho(rows: np.ndarray) -> NDArray[np.float64]:
-    """What each release costs, from its other columns."""
+    """The cost of each release, from its other columns."""
     with np.errstate(over="ignore", under="ignore"):
         return np.where(rows["kind"] == PURE, rows["epsilon"] ** 2, (rows["sensitivity"] / rows["scale"]) ** 2) / 2
 
 
 def _disorder(rows: np.ndarray, agents: list[np.ndarray]) -> list[str]:
-    """What a cut, reordered or edited file looks like."""
+    """The signs that a file was cut, reordered or edited."""
     found = []
     back = np.flatnonzero(np.diff(rows["hop"]) < 0)
     if back.size:
@@ -170,7 +171,7 @@ def _elsewhere(mine: np.ndarray, delta: float, pieces: int) -> tuple[float, floa
         own, many = np.unique(z[p == share], return_counts=True)
         most = pieces if share == 1 else _PIECES_SAMPLED
         starts = np.arange(own.size) if own.size <= most else np.arange(most) * own.size // most
-        # 1/z^2 adds up, so the mean over a group stands for each of it.
+        # 1/z^2 adds up, so each release of a group is replaced by the group's mean.
         count = np.add.reduceat(many, starts)
         mean = np.add.reduceat(many * own**-2.0, starts) / count
         groups.append(np.stack([mean**-0.5, np.full(count.size, share), count], axis=1))
@@ -181,7 +182,7 @@ def _elsewhere(mine: np.ndarray, delta: float, pieces: int) -> tuple[float, floa
 
 
 def _disagreement(check: AgentCheck) -> list[str]:
-    """What speaks against the ledger's epsilon of one agent."""
+    """The reasons against the ledger's epsilon of one agent."""
     if check.epsilon is None:
         return []
     least, most = check.epsilon_pld, math.inf
