@@ -1,4 +1,4 @@
-"""The noise of a real run: secret, on a lattice, for one release each. `privacy.secret` has it, and the proof.
+"""The noise of a real run: secret, on a lattice, for one release each. The noise and its proof are in `privacy.secret`.
 
 `Seeded` draws what the simulator would, for development and tests: whoever knows its seed knows the noise.
 """
@@ -25,8 +25,8 @@ _release = jax.jit(release)
 class Sampler:
     """Private noise: an exact discrete Gaussian, fresh from the operating system at every call. It takes no seed.
 
-    A draw costs some 0.2 microseconds a coordinate and lets other threads run. Making one draws once, for nobody: that
-    brings the machine code, a second or more in a new process, before anybody waits for a release.
+    A draw takes about 0.2 microseconds per coordinate and lets other threads run. The constructor makes one unused
+    draw: this loads the machine code, which takes a second or more in a new process, before a release waits for it.
     """
 
     private = True
@@ -35,11 +35,11 @@ class Sampler:
         draw_lattice(1)
 
     def __call__(self, value: np.ndarray, scale: float, sensitivity: float, hop: int) -> np.ndarray:
-        """`value` and noise of that scale, on a lattice; the same arguments give another answer each time.
+        """`value` with noise of that scale, on a lattice; each call gives another answer.
 
         Formal guarantee. Let `value` move by at most `sensitivity` in the Euclidean norm when one record is replaced,
         rounding included. The result is rho-zCDP with rho = sensitivity^2/(2 scale^2), and T of them have the exact
-        curve of Gaussian noise where `check_promise` agrees (the agreement asks it), provided that scale and
+        curve of Gaussian noise if `check_promise` passes (the agreed plan calls it), provided that scale and
         sensitivity do not depend on the records (they may depend on earlier releases).
         """
         value = _checked(value, scale, sensitivity)
@@ -57,8 +57,8 @@ class Sampler:
 class Seeded:
     """The simulator's noise, bit for bit, from the same seed. NOT PRIVATE: for development and tests.
 
-    A relay draws one vector at each hop. A round draws all agents' vectors at once: a party takes its part of them by
-    `row`.
+    A relay draws one vector at each hop. A round draws all agents' vectors at once: `row` gives a party its part of
+    them.
     """
 
     private = False
@@ -68,15 +68,15 @@ class Seeded:
         self._key = key_for(self.seed, NOISE)
 
     def row(self, party: int, agents: int) -> Seeded:
-        """The same noise as party `party` of `agents` gets of it in a round."""
+        """The part of the same noise that party `party` of `agents` uses in a round."""
         if not 0 <= party < agents:
             raise InputError(f"party={party} of {agents}; it must be 0 to {agents - 1}. Count parties from 0.")
         return Seeded(self.seed, row=(party, agents))
 
     def __call__(self, value: np.ndarray, scale: float, sensitivity: float, hop: int) -> np.ndarray:
-        """`value` and the noise that the simulator adds to it at this hop; the same arguments give the same answer."""
+        """`value` with the noise that the simulator adds to it at this hop; the same arguments give the same answer."""
         value = _checked(value, scale, sensitivity)
-        key = jax.random.fold_in(self._key, hop)  # as engine.loop
+        key = jax.random.fold_in(self._key, hop)  # as in engine.loop
         if self._row is None:
             return np.array(_release(jnp.asarray(value), jnp.asarray(float(scale)), key))
         party, agents = self._row
@@ -93,7 +93,7 @@ class Seeded:
 
 
 def _checked(value: np.ndarray, scale: float, sensitivity: float) -> np.ndarray:
-    """`value`, if noise can hide it. What is wrong with it is said without any of its numbers."""
+    """`value`, after checking that noise can hide it. Errors do not quote its numbers."""
     for name, number in (("scale", scale), ("sensitivity", sensitivity)):
         if not SMALLEST <= number <= LARGEST:
             raise PrivacyError(

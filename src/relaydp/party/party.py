@@ -1,10 +1,10 @@
-"""One party in a run: its records, its noise and its rows of the state, behind six calls.
+"""One party in a run: its records, its noise and its rows of the state, with six methods.
 
     relay    begin, first_baton, then at each activation: relay(rows, baton) -> rows, baton;     answer(baton)
     rounds   begin, then in each round: speak(rows) -> g~, message; listen(..., heard) -> rows;  share, answer(shares)
 
-What leaves a party is a message, made of noisy gradients g~ and of what others have sent; what it keeps are its rows.
-`step` says how a call is computed, and why a network gives the same bits as the simulator.
+A party sends messages, which are computed from noisy gradients g~ and from others' messages; it keeps its rows. `step`
+explains how a call is computed, and why a network gives the same bits as the simulator.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ Draw = Callable[[np.ndarray, float, float, int], np.ndarray]  # (value, scale, s
 
 
 class Keyed(NamedTuple):
-    """The simulator's noise, from its key, drawn in compiled code together with the step. Whoever has the key can take
-    it off: for relays inside one organisation."""
+    """The simulator's noise, from its key, drawn in compiled code together with the step. Whoever has the key can
+    subtract it: for relays inside one organisation."""
 
     key: Array
 
 
 def _padded(agent_records: AgentRecords, rows: int) -> AgentRecords:
-    """As many rows as the largest party has, as in the simulator: how XLA adds up depends on how many there are."""
+    """As many rows as the largest party has, as in the simulator: the order of XLA's sums depends on the number of
+    rows."""
     if len(agent_records.y) == rows:
         return agent_records
 
@@ -52,14 +53,14 @@ def _padded(agent_records: AgentRecords, rows: int) -> AgentRecords:
 class LocalParty:
     """One party's part of a run; nothing is kept between calls.
 
-        problem     over this party's records alone
+        problem     over this party's own records
         draw        its noise. On a network it is always a function that draws secret noise. Inside one organisation
                     it may also be the simulator's key (`Keyed`), or None: no clipping, no noise, and only plans
                     that promise nothing are accepted
-        rows        what the party has of the state, as bytes: for its own journal, and nobody else
+        rows        the party's part of the state, as bytes: for its own journal only
         hop         hops or rounds before this one;  activation: activations that this party has made before
 
-    A message is (vectors, dim), float64. In a run that grows without bound it may be infinite: look before sending.
+    A message is (vectors, dim), float64. In a run that grows without bound it may be infinite: check it before sending.
     """
 
     def __init__(self, plan: Plan, graph: Graph, party: int, problem: Problem, draw: Draw | Keyed | None) -> None:
@@ -84,7 +85,7 @@ class LocalParty:
         self._begin, self._baton = self._pack(rows), np.asarray(message)
 
     def _records(self, problem: Problem) -> tuple[AgentRecords, int]:
-        """The records in the simulator's form, and how many intercepts it joins to the rest of a gradient."""
+        """The records in the simulator's form, and the number of intercepts that it joins to the rest of a gradient."""
         sizes, clipped = self.plan.facts.sizes, self._clip is not None
         agent_records = problem.records_for(self.plan.activations, clipped, rounds=not self._relays, sizes=sizes)
         if agent_records.by_passes or agent_records.gram is not None:
@@ -98,12 +99,12 @@ class LocalParty:
         return self._begin
 
     def first_baton(self) -> np.ndarray:
-        """What travels before anybody has acted, (vectors, dim)."""
+        """The baton before the first activation, (vectors, dim)."""
         self._must("relay")
         return self._baton.copy()
 
     def relay(self, rows: bytes, baton: np.ndarray, hop: int, activation: int) -> tuple[bytes, np.ndarray]:
-        """One activation: the new rows, and the baton to pass on. Asks the records once and draws noise once."""
+        """One activation: the new rows, and the baton to pass on. Uses the records once and draws noise once."""
         self._must("relay")
         mine, came = self._unpack(rows), self._vectors("a baton", baton, self.vectors)
         scale, sensitivity = self._paid(activation)
@@ -117,7 +118,8 @@ class LocalParty:
     # -- rounds
 
     def speak(self, rows: bytes, hop: int, activation: int) -> tuple[np.ndarray, np.ndarray]:
-        """First half of a round: g~ for `listen`, and the message to all neighbours. Asks once and draws once."""
+        """First half of a round: g~ for `listen`, and the message to all neighbours. Uses the records once and draws
+        noise once."""
         self._must("rounds")
         mine = self._unpack(rows)
         released = self._release(mine, None, hop, *self._paid(activation))
@@ -127,7 +129,7 @@ class LocalParty:
     def listen(
         self, rows: bytes, hop: int, activation: int, released: np.ndarray, heard: dict[int, np.ndarray]
     ) -> bytes:
-        """Second half: the new rows, from g~ and all neighbours' messages. Asks nothing and draws nothing."""
+        """Second half: the new rows, from g~ and all neighbours' messages. Uses neither records nor noise."""
         self._must("rounds")
         if heard.keys() != self._neighbours:
             raise InputError(
@@ -160,7 +162,7 @@ class LocalParty:
             raise InputError(f"{self.algorithm.name} has kind {own!r}, not {kind!r}; call {calls[own]}.")
 
     def _paid(self, activation: int) -> tuple[np.float64, np.float64]:
-        """The planned noise of an activation, and the sensitivity that it is for."""
+        """The planned noise of an activation, and the sensitivity it is calibrated for."""
         if not 0 <= activation < self.plan.activations:
             raise PrivacyError(
                 f"activation {activation}, counted from 0, is one too many: the plan has noise for "
@@ -229,7 +231,7 @@ def _check(plan: Plan, graph: Graph, party: int, problem: Problem) -> None:
 
 
 def _check_paid(plan: Plan, party: int) -> None:
-    """Refuse a plan that does not pay for its releases: 2 clip / m, and what rounding adds to it."""
+    """Refuse a plan whose sensitivity is too small: it must be 2 clip / m, with rounding."""
     facts = plan.facts
     least = float(clipped_sensitivity(facts.clip, facts.sizes[party], facts.dim))
     if plan.mechanism != "gradient" or not plan.sensitivity[party] >= least:
@@ -244,14 +246,14 @@ def _check_paid(plan: Plan, party: int) -> None:
 
 
 def _key(draw: Draw | Keyed | None, relays: bool) -> Array | None:
-    """Of the noise that compiled code draws together with the step; None where something else draws it."""
+    """The key of the noise that compiled code draws together with the step; None if it is drawn elsewhere."""
     if isinstance(draw, Keyed):
         if not relays:
             raise PrivacyError(
                 "the noise for rounds is a key; it must be a function that draws. Pass `noise.Seeded`'s row."
             )
         return draw.key
-    return jax.random.key(0) if draw is None and relays else None  # a bare oracle draws nothing from it
+    return jax.random.key(0) if draw is None and relays else None  # an oracle without noise does not use it
 
 
 def _check_bare(plan: Plan) -> None:

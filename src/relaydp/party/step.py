@@ -1,28 +1,28 @@
-"""One step at one party, compiled: what it has of the state, its oracle, and the simulator's own loop.
+"""One step at one party, compiled: its part of the state, its oracle, and the simulator's own loop.
 
-A party has of the state only what is its own; the rest is NaN here, so that a step which looked at it would answer NaN.
-Noise for others' eyes is not drawn by compiled code, so one activation has four parts:
+A party has only its own part of the state; the rest is NaN here, so a step that used it would give NaN. Noise of real
+releases is not drawn by compiled code, so one activation has four parts:
 
-    (1)  y  = the point at which the step asks            `question`: the step, with an oracle that takes a note
+    (1)  y  = the point at which the step asks            `question`: the step, with an oracle that records y
     (2)  g  = (1/m) sum_j clip( grad loss_j(y) )          `mean_gradient`: the only part that sees the records
     (3)  g~ = draw(g)                                     in Python (`party`); from here on nothing but g~ is used
     (4)  the step, its oracle answering g~ + l2 y         `advance`: `scan_turns`, the simulator's loop
 
-Inside one organisation, where the noise comes from the run's key or there is none, `activation` makes all four in one
-call of the same loop, with the party's records behind the oracle.
+Inside one organisation, where the noise comes from the run's key or is absent, `activation` makes all four in one call
+of the same loop, with an oracle that has the party's records.
 
-In a relay (4) takes the baton that came in and makes the one that goes out. In a round it is run twice: for what this
-party has to say, and for its new rows once it has heard its neighbours. Both times the oracle answers with the same g~.
+In a relay (4) takes the received baton and makes the next one. In a round it is run twice: for this party's message,
+and for its new rows once it has its neighbours' messages. Both times the oracle answers with the same g~.
 
-Why the simulator's loop for one step. The same formula, compiled in other surroundings, may differ in its last bit: a
-product and a sum are rounded once or twice, depending on whether the compiler finds them in one block. So (4) has the
-simulator's surroundings: its oracle, with `Answered` where the records were and noise of scale 0, which leaves g~ as it
-is; its loop; and a second turn, in which nobody acts, without which XLA would dissolve the loop. A network then
-computes what the simulator does, to the last bit, for the same route and the same draws on the same kind of machine.
+Why the simulator's loop is used for one step. The same formula, compiled in another context, may differ in its last
+bit: a product and a sum are rounded once or twice, depending on whether the compiler fuses them. So (4) has the
+simulator's context: its oracle, with `Answered` in place of the records and noise of scale 0, which does not change g~;
+its loop; and a second turn, in which no agent acts, without which XLA would unroll the loop. A network then computes
+what the simulator does, to the last bit, for the same route and the same draws on the same kind of machine.
 
 The exceptions are in (2), in rounds, where the simulator multiplies a batch of agents' records and a party has a batch
-of one: XLA does that by another routine for several outputs (softmax), and adds up the intercept in another order: of
-some thousand records, and without clipping of any number. There the last bit of g may differ.
+of one: XLA uses another routine for several outputs (softmax), and adds up the intercept in another order: from some
+thousand records on, and without clipping for any number. There the last bit of g may differ.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from relaydp.problem import AgentRecords, Facts
 from relaydp.problem.problem import Terms
 from relaydp.prox import none
 
-Rows = tuple[Array | np.ndarray, ...]  # what a party has of each part of the state, (rows, dim)
+Rows = tuple[Array | np.ndarray, ...]  # a party's rows of each part of the state, (rows, dim)
 
 
 class Answered(NamedTuple):
-    """Stands where the records stand in the simulator's oracle: the answer is here already, noise included."""
+    """Replaces the records in the simulator's oracle: the answer is already known, with its noise."""
 
     size: Array  # (agents,)
-    parts: tuple[Array, ...]  # of g~, with a row an agent in a round; two where the simulator joins two
+    parts: tuple[Array, ...]  # of g~, in a round with one row per agent; two if the simulator joins two
 
     def gradient(self, i: Array, y: Array, clip: Array) -> Array:
         return jnp.concatenate(self.parts).reshape(-1)
@@ -64,7 +64,7 @@ class Answered(NamedTuple):
 
 
 class Own(NamedTuple):
-    """Stands where everybody's records stand in the simulator's oracle: one party's, whichever number it has."""
+    """Replaces all agents' records in the simulator's oracle by one party's, whatever its number."""
 
     size: Array  # (agents,)
     agent_records: AgentRecords
@@ -74,27 +74,28 @@ class Own(NamedTuple):
 
 
 class StepInputs(NamedTuple):
-    """What compiled code is given of plan and network, as arrays; public."""
+    """The plan and the network as compiled code needs them, as arrays; public."""
 
     sizes: Array  # (agents,)
     terms: Terms
     network: Network
     steps: Any
-    start: Array  # (dim,), where everybody begins
-    clip: Array | None  # 1: the answer is noisy already; None: bare, as the simulator's oracle is without a mechanism
+    start: Array  # (dim,), the common starting point
+    clip: Array | None  # 1: the answer is noisy already; None: no clipping, as without a mechanism
     party: Array
-    near: Array  # the party, and where an algorithm keeps what was heard its neighbours
+    near: Array  # the party, and its neighbours if an algorithm keeps received messages
 
     @property
     def agents(self) -> int:
         return self.sizes.shape[0]
 
     def alone(self, row: Array) -> Array:
-        """A row an agent: this party's, and NaN for the others."""
+        """One row per agent: this party's, and NaN for the others."""
         return jnp.full((self.agents, *row.shape), jnp.nan).at[self.party].set(row)
 
     def oracle(self, parts: tuple[Array, ...] = (), heard: Array | None = None) -> Oracle:
-        """The simulator's, with g~ for an answer, and in a round with what was heard in the rows of others."""
+        """The simulator's oracle with the answer g~, and in a round with the received messages in the rows of
+        others."""
         answered = cast(Any, Answered(self.sizes, parts))
         oracle = make_oracle(answered, self.terms, self.clip, self.network)
         if heard is None:
@@ -102,16 +103,17 @@ class StepInputs(NamedTuple):
         mine = (jnp.arange(self.agents, dtype=self.party.dtype) == self.party)[:, None]
 
         def exchange(sent: Array) -> Array:
-            # A condition, though always met: what is sent then has a place in memory, as in the simulator, and is not
-            # computed anew, perhaps with another last bit, wherever it is used.
+            # This condition is always true. It gives the message a place in memory, as in the simulator; otherwise XLA
+            # could recompute it at each use, perhaps with another last bit.
             return jax.lax.cond(self.party >= 0, lambda: jnp.where(mine, sent, heard), lambda: sent)
 
         return lambda turn: oracle(turn)._replace(exchange=exchange)
 
     def noting(self, heard: Array | None = None) -> tuple[Setting, list[Array], list[Array]]:
-        """A setting whose oracle answers 0, once; where this party's gradient is asked for; what `exchange` is given.
+        """A setting whose oracle answers 0, once; the points where this party's gradient is asked for; the arguments of
+        `exchange`.
 
-        It refuses what the simulator's oracle refuses: a second question, and one in a loop of the step's own.
+        It refuses what the simulator's oracle refuses: a second question, and a question inside a loop of the step.
         """
         asked, sent, setting, once = [], [], self.oracle((), heard)(None), Once()
 
@@ -155,7 +157,7 @@ def step_inputs(
     )
 
 
-# -- the state, and what a party has of it
+# -- the state, and a party's part of it
 
 
 def _turns(algorithm: Algorithm, inputs: StepInputs, hop: Array, acts: Array, scale: ArrayLike = 0.0) -> Turn:
@@ -167,7 +169,7 @@ def _turns(algorithm: Algorithm, inputs: StepInputs, hop: Array, acts: Array, sc
 
 
 def _start(algorithm: Algorithm, inputs: StepInputs) -> tuple[Any, Any]:
-    """The state before the first hop, and the payload that tells of it. Nobody is charged: `init` may not ask."""
+    """The state before the first hop, and its payload. No agent is charged: `init` may not ask."""
     state = algorithm.init(inputs.oracle()(None), inputs.steps, inputs.start)
     setting = inputs.noting()[0]._replace(when=lambda acts, act, relay: relay())
     turn = _turns(algorithm, inputs, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
@@ -185,7 +187,8 @@ def fields(algorithm: Algorithm, inputs: StepInputs) -> list[str]:
 
 
 def _own(algorithm: Algorithm, inputs: StepInputs, state: Any) -> Rows:
-    """The party's own row of every part of the state, and its neighbours' of parts that hold what was heard."""
+    """The party's own row of every part of the state, and its neighbours' rows of parts that store received
+    messages."""
 
     def places(where: Any) -> Array:
         return inputs.near if _field(where) in algorithm.heard else inputs.party[None]
@@ -225,7 +228,7 @@ def _message(inputs: StepInputs, payload: Any) -> Array:
 
 
 class Trial(NamedTuple):
-    """What a step did whose oracle took a note and answered 0."""
+    """What a step did with an oracle that recorded its questions and answered 0."""
 
     asked: list[Array]  # where it asked for this party's gradient
     sent: list[Array]  # what it gave to `exchange`
@@ -268,7 +271,7 @@ def mean_gradient(in_rounds: bool, agent_records: AgentRecords, y: Array, clip: 
 def _two_turns(
     algorithm: Algorithm, inputs: StepInputs, oracle: Oracle, key: Array, state: Any, hop: Array, scale: ArrayLike
 ) -> tuple[Rows, Array]:
-    """The simulator's loop over a turn of this party, and over one in which nobody acts."""
+    """The simulator's loop over a turn of this party, and over one in which no agent acts."""
     world = cast(Any, SimpleNamespace(oracle=lambda variant, batched: oracle))
     two = jnp.arange(2, dtype=hop.dtype)[:, None]
     turns = _turns(algorithm, inputs, hop + two, two == 0, scale)
@@ -280,7 +283,7 @@ def _two_turns(
 def advance(
     algorithm: Algorithm, inputs: StepInputs, rows: Rows, outside: Array, parts: tuple[Array, ...], hop: Array
 ) -> tuple[Rows, Array]:
-    """(4): the new rows, and what is sent. `outside` is the baton, or in a round what was heard."""
+    """(4): the new rows, and what is sent. `outside` is the baton, or in a round the received messages."""
     relay = algorithm.kind == "relay"
     oracle = inputs.oracle(parts) if relay else inputs.oracle(tuple(map(inputs.alone, parts)), outside)
     state = _known(algorithm, inputs, rows, outside if relay else None)
@@ -307,19 +310,20 @@ def activation(
 
 @partial(jax.jit, static_argnums=0)
 def model(algorithm: Algorithm, inputs: StepInputs, parts: Array) -> Array:
-    """The answer, from the last baton, or in rounds from everybody's x."""
+    """The answer, from the last baton, or in rounds from all agents' x."""
     if algorithm.kind == "relay":
         return algorithm.answer(_known(algorithm, inputs, _own(algorithm, inputs, _start(algorithm, inputs)[0]), parts))
     state = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), _start(algorithm, inputs)[0])
     return algorithm.answer(state._replace(x=parts))
 
 
-# -- which algorithms can
+# -- which algorithms can run on a network
 
 
 @cache
 def _obstacle(algorithm: Algorithm) -> str | None:
-    """Why a network cannot run this algorithm; None if it can. The middle one of three agents on a path tries it."""
+    """Why a network cannot run this algorithm; None if it can. It is tried with the middle one of three agents on a
+    path."""
     relay = algorithm.kind == "relay"
     if "gradient" not in algorithm.mechanisms:
         return "it does not ask its records for gradients, and a network supports noise on gradients only"
@@ -347,7 +351,8 @@ def _obstacle(algorithm: Algorithm) -> str | None:
 
     @jax.jit
     def attempt(inputs: StepInputs) -> tuple[Trial, Rows, Any]:
-        """What is asked and said before anybody is heard; the new rows afterwards; and what others make of it."""
+        """The question and message before any message is received; the new rows afterwards; and what others compute
+        from it."""
         rows, message = first(algorithm, inputs)
         came, hop = (message if relay else None), jnp.ones((), jnp.int32)
         alone = _try(algorithm, inputs, rows, came, None if relay else jnp.full((agents, dim), jnp.nan), hop)
@@ -382,7 +387,7 @@ def _is_finite(*parts: Any) -> bool:
 
 
 def _same(state: Any, other: Any) -> bool:
-    """Whether all that is no agent's own agrees."""
+    """Whether the shared parts of the states agree."""
     pairs = zip(jax.tree.leaves(state), jax.tree.leaves(other), strict=True)
     return all(np.allclose(a, b, rtol=1e-12) for a, b in pairs if a.ndim == 1)
 

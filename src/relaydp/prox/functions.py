@@ -12,7 +12,7 @@ Scalar = Float[Array, ""] | float
 
 
 def soft_threshold(v: Vector, t: Scalar, weight: Scalar) -> Vector:
-    """r = weight ||x||_1: every coordinate moves towards 0 by t * weight and stops there."""
+    """r = weight ||x||_1: every coordinate moves towards 0 by t * weight, but not past 0."""
     return jnp.sign(v) * jnp.maximum(jnp.abs(v) - t * weight, 0.0)
 
 
@@ -24,7 +24,7 @@ def shrink(v: Vector, t: Scalar, weight: Scalar) -> Vector:
 def group_soft_threshold(
     v: Vector, t: Scalar, weight: Scalar, groups: Int[Array, " dim"], sizes: Float[Array, " groups"]
 ) -> Vector:
-    """r = weight sum_g sqrt(|g|) ||x_g||_2: each group shrinks as a whole, to exactly 0 when it is short.
+    """r = weight sum_g sqrt(|g|) ||x_g||_2: each group shrinks as a whole, to exactly 0 if its norm is small.
 
     `groups[k]` is the group of coordinate k, `sizes[g]` the number of coordinates in group g.
     """
@@ -41,6 +41,6 @@ def clip_box(v: Vector, low: Scalar, high: Scalar) -> Vector:
 
 
 def clip_ball(v: Vector, radius: Scalar) -> Vector:
-    """r = 0 where ||x||_2 <= radius and infinite outside: the point is pulled back along its ray."""
+    """r = 0 where ||x||_2 <= radius and infinite outside: the point is scaled back to the ball."""
     norm = jnp.sqrt(jnp.sum(v * v))
     return v * jnp.where(norm > radius, radius / jnp.where(norm > 0.0, norm, 1.0), 1.0)

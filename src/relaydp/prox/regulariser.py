@@ -36,7 +36,7 @@ class Regulariser(Protocol):
     def prox(self, v: Vector, t: Scalar) -> Vector: ...
 
     def spec(self) -> dict[str, Any]:
-        """What a saved result needs to build this regulariser again."""
+        """The description from which a saved result builds this regulariser again."""
         ...
 
 
@@ -47,7 +47,7 @@ def _weight(name: str, value: float) -> float:
 
 
 def _outside(inside: Array) -> Float[Array, ""]:
-    """0 inside the set, inf outside; a little slack, since prox outputs sit on the edge up to rounding."""
+    """0 inside the set, inf outside; with a small tolerance, since prox outputs are on the edge up to rounding."""
     return jnp.where(inside, 0.0, jnp.inf)
 
 
@@ -55,10 +55,10 @@ EDGE = 1e-9  # relative rounding allowed on the edge of a constraint set
 
 
 def _kind(name: str) -> Any:
-    """What a regulariser is called, as part of its pytree's structure, not of its class alone.
+    """The regulariser's name as part of its pytree structure, not only of its class.
 
-    JAX takes the structures of two dataclasses for equal where their static fields are, and tells them apart by hash
-    only. Where both fall into one place of a table, a program compiled for one would run for the other.
+    JAX treats the structures of two dataclasses as equal if their static fields are, and distinguishes them only by
+    hash. On a hash collision, a program compiled for one would run for the other.
     """
     return field(default=name, kw_only=True, metadata={"static": True})
 
@@ -120,7 +120,7 @@ class ElasticNet:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GroupLasso:
-    """r = weight sum_g sqrt(|g|) ||x_g||_2: whole groups of coefficients enter or stay out together."""
+    """r = weight sum_g sqrt(|g|) ||x_g||_2: whole groups of coefficients are zero or nonzero together."""
 
     weight: float
     groups: Int[Array, " dim"]
@@ -258,7 +258,7 @@ def custom(value: Callable[[Vector], Array], prox: Callable[[Vector, Scalar], Ve
 
 
 def from_spec(spec: dict[str, Any]) -> Regulariser:
-    """Build again what `spec()` described. A custom r cannot be: its functions are not in the file."""
+    """Build a regulariser from its `spec()`. A custom one cannot be built: its functions are not in the file."""
     makers: dict[str, Callable[..., Regulariser]] = {
         "none": none,
         "l1": lambda l1: L1(_weight("l1", l1)),
