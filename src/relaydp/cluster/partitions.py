@@ -4,7 +4,7 @@ A part is one agent's records: a file that the agent's process reads where it li
 What is minimised is described without any record (`Task`), so planning a run needs none:
 
     Task        loss, columns, classes, weights, bounds: public, and given by the user
-    About what an agent reports about its part: how many records, how many features, their number type, a fingerprint
+    About       an agent's report on its part: how many records, how many features, their number type, a fingerprint
     outline     the problem that Task and sizes make, without records: for plans, not for computing
 
 The number type is that of the values as they are kept (bytes, float32, float64). All agents use the same one, as one

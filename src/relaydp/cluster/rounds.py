@@ -1,6 +1,6 @@
 """Synchronous rounds on a cluster: one call per agent and round, with references to its neighbours' messages.
 
-    round k: (1) rows_i, g~_i, message_i <- agent i receives its neighbours' messages of round k - 1, then sends in k
+    round k:   (1)  rows_i, g~_i, message_i  <-  agent i takes its neighbours' messages of round k - 1, then sends in k
 
 All of them are references: this process passes them on unread, and Ray moves the values from agent to agent (below 100
 kB it sends a value with the call). Calls are pure, as in `relay`, so Ray may repeat one whose process has died, and may

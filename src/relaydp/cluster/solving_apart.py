@@ -125,10 +125,10 @@ def solve_apart(
                      ranges and record_norm they are public, and are not taken from the records
         loss         "logistic", "softmax", "least-squares", "huber", or a JAX function (x, a, b) with smoothness= and
                      dim=
-        checkpoint a folder. A run that finds its own checkpoint there continues from it; every: activations, or rounds,
-        between two of them (default: at most 2 seconds of work are lost)
+        checkpoint   a folder. A run that finds its own checkpoint there continues from it;  every: activations, or
+                     rounds, between two of them (default: at most 2 seconds of work are lost)
         address      of a Ray cluster; None starts one on this machine, with `cores` CPUs
-        placement {agent's name or number: {"resources": {...}} or {"labels": {...}}}; others are spread over the nodes
+        placement    {agent's name or number: {"resources": {...}} or {"labels": {...}}}; others go to any node
         patience     seconds that an agent may take for one answer
 
     The other arguments are those of `relaydp.solve` and of the losses. The model is what `relaydp.solve` gives for all
