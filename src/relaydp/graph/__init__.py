@@ -1,4 +1,4 @@
-"""Graphs, the walks a baton takes over them, and the routes that walks become."""
+"""Graphs, walks of a baton over them, and the routes of whole runs."""
 
 from relaydp.graph.graph import Graph
 from relaydp.graph.network import Network, check_size, metropolis, network_of

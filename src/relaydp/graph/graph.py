@@ -1,4 +1,4 @@
-"""Who may pass the baton to whom: an undirected, connected graph, stored by its edges."""
+"""The graph of agents that can pass the baton to each other: undirected, connected, stored by its edges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # The paper's formula for the stationary law needs a dense agents x agents solve: 200 MB at this size.
 MOST_AGENTS_DENSE = 5000
-# Far beyond any network; catches a stray number in a file before it asks for terabytes.
+# Far beyond any network; refuses a wrong number in a file before it needs terabytes.
 MOST_AGENTS = 100_000_000
 
 
@@ -64,13 +64,13 @@ def _checked_pairs(edges: Any, agents: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph:
-    """A connected undirected graph over the agents 0..n-1: who can pass the baton to whom.
+    """A connected undirected graph over the agents 0..n-1; neighbours can pass the baton to each other.
 
     Two graphs are equal when their agents and edges are. Everything is sparse: a ring of a million agents takes tens of
-    megabytes. Nothing here touches data.
+    megabytes. Nothing here uses data.
 
     Args:
-        name: What the graph is called in messages and results.
+        name: The graph's name in messages and results.
         agents: The number of agents, from 2 to 100,000,000.
         edges: Whole numbers of shape (E, 2): one pair of agents per row, in any order, direction and multiplicity.
 
@@ -108,7 +108,7 @@ class Graph:
             raise InputError(f"agents={n}; it must be at most {MOST_AGENTS}. Look for a wrong number in the edges.")
         pairs = _checked_pairs(self.edges, n)
         low, high = pairs.min(axis=1), pairs.max(axis=1)
-        code = np.unique(low * n + high)  # one number an edge: sorts and merges duplicates at once
+        code = np.unique(low * n + high)  # one number per edge: sorts and merges duplicates at once
         low, high = code // n, code % n
 
         both = np.sort(np.concatenate([code, high * n + low]))  # each edge seen from both ends, by row
@@ -148,13 +148,13 @@ class Graph:
         return self.flat[self.first[i] : self.first[i + 1]]
 
     def has_edge(self, i: int, j: int) -> bool:
-        """Whether agents i and j can reach each other directly. No agent is its own neighbour."""
+        """Whether agents i and j are neighbours. No agent is its own neighbour."""
         around, j = self.neighbours(i), self._agent(j)
         place = int(np.searchsorted(around, j))
         return place < len(around) and int(around[place]) == j
 
     def has_edges(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """`has_edge` for many pairs at once: one bool a pair."""
+        """`has_edge` for many pairs at once: one bool per pair."""
         i, j = np.asarray(i, np.int64), np.asarray(j, np.int64)
         code = self.edges[:, 0] * self.agents + self.edges[:, 1]
         wanted = np.minimum(i, j) * self.agents + np.maximum(i, j)
@@ -211,7 +211,7 @@ class Graph:
         return Graph(f"{self.name} relabelled", self.agents, new.astype(np.int64)[self.edges])
 
     def to_networkx(self) -> networkx.Graph:
-        """The graph as networkx knows it, with agents 0..n-1 for nodes."""
+        """The graph as a networkx graph, with the agents 0..n-1 as nodes."""
         import networkx as nx
 
         graph = nx.Graph(name=self.name)

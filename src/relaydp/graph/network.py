@@ -1,4 +1,4 @@
-"""A graph as the arrays that synchronous and edge-based algorithms compute with."""
+"""A graph as arrays, for synchronous and edge-based algorithms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from relaydp.errors import InputError
 from relaydp.graph.graph import Graph
 
-DENSE = 5000  # agents up to which an n x n matrix is made
+DENSE = 5000  # the largest number of agents for an n x n matrix
 
 
 class Network(NamedTuple):
@@ -21,7 +21,7 @@ class Network(NamedTuple):
     degree      (agents,)
     neighbours  (agents, slots)   agent i's neighbours, filled up with i itself
     real        (agents, slots)   whether a slot is a neighbour
-    back        (agents, slots)   in which slot of the neighbour agent i stands
+    back        (agents, slots)   the slot of agent i at that neighbour
     """
 
     mixing: Any = None
@@ -33,7 +33,7 @@ class Network(NamedTuple):
 
 
 def metropolis(graph: Graph) -> np.ndarray:
-    """W_ij = 1/(1 + max(d_i, d_j)) on edges, what is missing to 1 on the diagonal: symmetric, doubly stochastic."""
+    """W_ij = 1/(1 + max(d_i, d_j)) on edges, and the rest of 1 on the diagonal: symmetric, doubly stochastic."""
     i, j = graph.edges.T
     W = np.zeros((graph.agents, graph.agents))
     W[i, j] = W[j, i] = 1.0 / (1.0 + np.maximum(graph.degree[i], graph.degree[j]))
@@ -47,8 +47,8 @@ def _slots(graph: Graph) -> dict[str, np.ndarray]:
     neighbours = np.tile(own[:, None], (1, most)).astype(np.int32)
     real = np.arange(most)[None, :] < graph.degree[:, None]
     neighbours[real] = graph.flat
-    # Edge k of the compressed rows goes from row[k] to flat[k]. Sorted by (flat, row) they lie as their ways back do:
-    # the graph is its own transpose. So the sort says where each way back is.
+    # Edge k of the compressed rows goes from row[k] to flat[k]. Sorted by (flat, row) they are in the order of their
+    # reverses, because the adjacency matrix is symmetric. So the sort gives the place of each reverse edge.
     row = np.repeat(own, graph.degree)
     way_back = np.lexsort((row, graph.flat))
     back = np.zeros(real.shape, np.int32)

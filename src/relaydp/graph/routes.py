@@ -1,4 +1,4 @@
-"""A whole run's itinerary: who holds the baton at each hop, whom it goes to, and whether the holder acts."""
+"""The route of a whole run: the holder of the baton at each hop, the receiver, and whether the holder acts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from relaydp.graph.walks import RANDOM_WALKS, WALKS, cycle, stepper, tour
 
 RULES = ("plf", "plan")
 MOST_HOPS = 50_000_000
-# Uniforms come in blocks of these sizes, always the same, so that a route depends on its key only and a
-# longer one begins with the shorter. Only two sizes, because JAX compiles one sampler a size.
+# Uniforms are drawn in blocks of these fixed sizes, so that a route depends on its key only and a longer one begins
+# with the shorter one. There are only two sizes, because JAX compiles one sampler per size.
 FIRST_BLOCK, BLOCK = 4096, 65536
-# How far ahead of the hop counter's even pace an agent may act under rule="plan". Means over 40 random walks:
+# How far an agent may act ahead of an even distribution over the hops under rule="plan". Means over 40 random walks:
 # hops / (agents x activations), then the mean distance between an activation's place in its agent's plan and
 # in the whole run (0 is perfectly even; "any" lets agents act as early as they like).
 #
@@ -29,18 +29,18 @@ FIRST_BLOCK, BLOCK = 4096, 65536
 #       erdos-renyi(32, 0.2), 5  3.45, 0.156   3.42, 0.179   3.42, 0.195   3.42, 0.200
 #       erdos-renyi(32, .2), 20  2.66, 0.105   2.66, 0.112   2.65, 0.120   2.65, 0.147
 #
-# Zero is the most even everywhere for at most 8 % more hops; a relaying hop costs a message but no privacy.
+# Zero is the most even in all cases, for at most 8 % more hops; a relaying hop costs a message but no privacy.
 SLACK = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """Who holds the baton when. Public: drawn from a key and the graph, before any data are touched.
+    """The holder of the baton at each hop. Public: drawn from a key and the graph, before any data are used.
 
     holder      (hops,)  who holds the baton at hop k
-    receiver    (hops,)  whom it passes it to; itself where a lazy walk stays
-    acts        (hops,)  whether the holder touches its data at hop k, or only relays
-    activation  (hops,)  how many activations the holder has made before hop k: t, where it acts
+    receiver    (hops,)  the next holder; the same agent where a lazy walk stays
+    acts        (hops,)  whether the holder uses its data at hop k, or only relays
+    activation  (hops,)  how many activations the holder has made before hop k: t, if it acts
     """
 
     holder: np.ndarray
@@ -59,7 +59,7 @@ class Route:
 
     @property
     def messages(self) -> int:
-        """How many batons go over the network: the hops that leave their holder."""
+        """The number of batons sent: the hops that leave their holder."""
         return int((self.holder != self.receiver).sum())
 
     def counts(self, agents: int) -> np.ndarray:
@@ -77,7 +77,7 @@ def _route(visits: np.ndarray, acts: np.ndarray, activation: np.ndarray) -> Rout
 
 
 def lap_from(graph: Graph, walk: str, start: int) -> np.ndarray | None:
-    """One lap of a closed walk, as it is made from `start`; None for walks that are drawn hop by hop."""
+    """One lap of a closed walk, from `start`; None for walks that are drawn hop by hop."""
     if walk in RANDOM_WALKS:
         return None
     order = cycle(graph) if walk == "cyclic" else tour(graph)
@@ -85,25 +85,25 @@ def lap_from(graph: Graph, walk: str, start: int) -> np.ndarray | None:
 
 
 def _laps(order: np.ndarray, laps: int, start: int) -> Route:
-    """`laps` times round a closed walk from `start`; each agent acts at its first visit in each lap."""
+    """`laps` laps of a closed walk from `start`; each agent acts at its first visit in each lap."""
     acts = np.zeros(len(order), bool)
     acts[np.unique(order, return_index=True)[1]] = True
-    made = np.arange(laps)[:, None] + ~acts  # lap l finds l activations made, and one more once it has acted
+    made = np.arange(laps)[:, None] + ~acts  # l activations are made before lap l, and one more after acting in it
     return _route(np.append(np.tile(order, laps), start), np.tile(acts, laps), made.ravel())
 
 
 def uniforms(key: jax.Array, block: int) -> list[float]:
-    """Block number `block` of the numbers in [0, 1) that a walk uses up, one a hop."""
-    with jax.enable_x64(True):  # the same draws whatever the caller's default precision
+    """Block number `block` of a walk's numbers in [0, 1), one per hop."""
+    with jax.enable_x64(True):  # the same draws for any default precision of the caller
         size = FIRST_BLOCK if block == 0 else BLOCK
         return np.asarray(jax.random.uniform(jax.random.fold_in(key, block), (size,), "float64")).tolist()
 
 
-Marks = tuple[list[bool], list[int], bool]  # who acts, how often it has before, and whether all is done
+Marks = tuple[list[bool], list[int], bool]  # who acts, its earlier activations, and whether the run is complete
 
 
 def _mark_plf(holders: list[int], hop: int, made: list[int], acted: int, activations: int) -> Marks:
-    """Everybody acts at every visit, until somebody has made all its activations."""
+    """All agents act at every visit, until one has made all its activations."""
     before = []
     for i in holders:
         before.append(made[i])
@@ -114,7 +114,7 @@ def _mark_plf(holders: list[int], hop: int, made: list[int], acted: int, activat
 
 
 def _mark_plan(holders: list[int], hop: int, made: list[int], acted: int, activations: int) -> Marks:
-    """Everybody acts while its plan and the public hop counter allow, until all plans are spent."""
+    """Each agent acts while its plan and the public hop counter allow, until all plans are complete."""
     acts, before, agents = [], [], len(made)
     missing = agents * activations - acted
     for k, i in enumerate(holders, start=hop):
@@ -154,17 +154,17 @@ def _drawn(graph: Graph, walk: str, activations: int, key: jax.Array, start: int
 
 
 def route(graph: Graph, walk: str, activations: int, *, key: jax.Array, start: int = 0, rule: str = "plf") -> Route:
-    """Lay out a whole run: from `start`, along `walk`, until the activations are made.
+    """The route of a whole run: from `start`, along `walk`, until the activations are made.
 
         rule="plf"   the holder acts at every visit; ends with the hop at which some agent makes its
                      `activations`-th activation, so that plf == activations
-        rule="plan"  every agent makes exactly `activations`, and only relays once its plan is spent. So that
-                     no hub is done before others have begun, agent i acts at hop k only if it has acted fewer
-                     than min(activations, 1 + k // agents) times, which it can tell from the hop counter
+        rule="plan"  every agent makes exactly `activations`, and only relays afterwards. So that no hub finishes
+                     before others begin, agent i acts at hop k only if it has acted fewer than
+                     min(activations, 1 + k // agents) times, which it knows from the hop counter
 
-    cyclic and tour go round `activations` times and each agent acts once a lap, under either rule.
-    Neither the walk nor the rules look at data: a route is public, and the same for the same key. Under "plf"
-    a route for more activations begins with the route for fewer.
+    cyclic and tour make `activations` laps and each agent acts once per lap, under either rule. Neither the walk nor
+    the rules use data: a route is public, and the same for the same key. Under "plf" a route for more activations
+    begins with the route for fewer.
 
     >>> import jax
     >>> from relaydp.graph.topologies import ring
@@ -192,9 +192,9 @@ def route(graph: Graph, walk: str, activations: int, *, key: jax.Array, start: i
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """A synchronous run's itinerary: who acts in each round. Public, like a route.
+    """The rounds of a synchronous run: which agents act in each round. Public, like a route.
 
-    acts        (rounds, agents)  whether an agent touches its data in that round
+    acts        (rounds, agents)  whether an agent uses its data in that round
     activation  (rounds, agents)  how many activations it has made before
     """
 
@@ -217,7 +217,7 @@ class Rounds:
 def rounds(agents: int, activations: int, *, probability: Any = 1.0, key: jax.Array | None = None) -> Rounds:
     """Rounds until some agent has acted `activations` times, each acting with its own probability p_i.
 
-    With probability 1 everybody acts in every round. The draws are public and do not look at data.
+    With probability 1 all agents act in every round. The draws are public and do not use data.
 
     >>> rounds(3, 5).acts.shape, rounds(3, 5).plf
     ((5, 3), 5)

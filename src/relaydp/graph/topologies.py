@@ -119,7 +119,7 @@ def _lattice(name: str, rows: int, columns: int, wraps: bool) -> Graph:
     rows, columns = whole("rows", rows, 1), whole("columns", columns, 1)
     n = rows * columns
     _few_enough(f"{name}({rows}x{columns})", 2 * n)
-    at = np.arange(n).reshape(rows, columns)  # agent row * columns + column stands at (row, column)
+    at = np.arange(n).reshape(rows, columns)  # agent row * columns + column is at (row, column)
     joined = [(at[:, :-1], at[:, 1:]), (at[:-1], at[1:])]
     if wraps:  # a side of length 1 would wrap onto itself
         joined += [(at[:, -1], at[:, 0])] * (columns > 1) + [(at[-1], at[0])] * (rows > 1)
@@ -130,7 +130,7 @@ def _lattice(name: str, rows: int, columns: int, wraps: bool) -> Graph:
 def grid(rows: int, columns: int) -> Graph:
     """Make a rectangular grid: neighbours are above, below, left and right.
 
-    Agents are numbered row by row: agent row * columns + column stands at (row, column).
+    Agents are numbered row by row: agent row * columns + column is at (row, column).
 
     Args:
         rows: The number of rows, 1 or more.
@@ -206,7 +206,7 @@ def _first_connected(name: str, n: int, seed: int, draw: Callable[[int], Any], c
             continue
         try:
             return Graph(f"{name[:-1]}, seed={seed})", n, pairs)
-        except InputError:  # the pairs are edges by construction: only connectivity can fail
+        except InputError:  # the pairs are edges by construction: only the check of connectivity can fail
             continue
     raise InputError(f"{name} was disconnected in {TRIES} draws from seed={seed}; {cure}, or try another seed.")
 
@@ -240,9 +240,9 @@ def erdos_renyi(n: int, probability: float, seed: int = 0) -> Graph:
     def draw(derived: int) -> np.ndarray:
         if p == 0:
             return np.zeros((0, 2), np.int64)
-        # Gaps between joined pairs are geometric: draw those, not a coin for every pair.
+        # Gaps between joined pairs are geometric: draw those instead of a coin for every pair.
         rng = np.random.default_rng(derived)
-        gaps = rng.geometric(p, size=int(p * pairs + 10 * np.sqrt(p * pairs) + 20))  # ten sigma: never too few
+        gaps = rng.geometric(p, size=int(p * pairs + 10 * np.sqrt(p * pairs) + 20))  # ten sigma: enough
         chosen = np.cumsum(np.minimum(gaps, pairs + 1)) - 1
         chosen = chosen[chosen < pairs]
         high = ((1 + np.sqrt(1 + 8.0 * chosen)) / 2).astype(np.int64)  # pair k is (k - h(h-1)/2, h)
@@ -262,7 +262,8 @@ def _simple(low: np.ndarray, high: np.ndarray, n: int) -> np.ndarray:
 
 
 def _rewired(n: int, k: int, chance: float, rng: np.random.Generator) -> np.ndarray:
-    """Watts and Strogatz's graph (1998): a ring lattice, each edge's far end moved elsewhere with this chance."""
+    """Watts and Strogatz's graph (1998): a ring lattice, where each edge's second end is moved elsewhere with this
+    probability."""
     low = np.tile(np.arange(n), k // 2)
     lattice = (low + np.repeat(np.arange(1, k // 2 + 1), n)) % n
     moved = np.flatnonzero(rng.random(len(low)) < chance)
@@ -280,14 +281,14 @@ def _rewired(n: int, k: int, chance: float, rng: np.random.Generator) -> np.ndar
 def _paired(n: int, degree: int, rng: np.random.Generator) -> np.ndarray:
     """A regular graph by the pairing model (Bollobas 1980): every agent's `degree` ends are joined at random.
 
-    A pair that is no edge changes partners with another drawn at random, until there is none.
+    A pair that is not an edge swaps partners with another random pair, until all are edges.
     """
     ends = rng.permutation(np.repeat(np.arange(n), degree)).reshape(-1, 2)
     for _ in range(TRIES):
         bad = np.flatnonzero(~_simple(ends[:, 0], ends[:, 1], n))
         if not bad.size:
             return ends
-        # one after the other, for two of them may draw the same partner; there are about degree^2 / 4 in all
+        # one after the other, because two of them may draw the same partner; there are about degree^2 / 4
         for one, other in zip(bad.tolist(), rng.integers(len(ends), size=len(bad)).tolist(), strict=True):
             ends[[one, other], 1] = ends[[other, one], 1]
     raise InputError(f"degree={degree} is too large to pair {n} agents; pass a smaller one.")
@@ -372,7 +373,7 @@ def from_networkx(g: networkx.Graph, name: str | None = None) -> Graph:
 
     Args:
         g: An undirected, connected `networkx.Graph`.
-        name: What the graph is called. Default: its own name, or "networkx(n)".
+        name: The graph's name. Default: its own name, or "networkx(n)".
 
     Returns:
         The `Graph`.
@@ -401,7 +402,7 @@ def from_edges(edges: Iterable[Any], agents: int | None = None, name: str | None
     Args:
         edges: Pairs of whole numbers, or an array of shape (E, 2), in any order and direction.
         agents: The number of agents. Default: the highest number plus one.
-        name: What the graph is called. Default "edges(n)".
+        name: The graph's name. Default "edges(n)".
 
     Returns:
         The `Graph`.
@@ -460,13 +461,13 @@ def read_graph(path: str | Path) -> Graph:
     a # is a comment.
 
     Args:
-        path: The file; its ending says which format it has.
+        path: The file; its suffix gives the format.
 
     Returns:
         The `Graph`, named after the file.
 
     Raises:
-        InputError: If the ending is unknown, the file cannot be read, a line is not a pair of numbers, or the edges do
+        InputError: If the suffix is unknown, the file cannot be read, a line is not a pair of numbers, or the edges do
             not make a connected graph.
 
     >>> import pathlib, tempfile
@@ -487,7 +488,7 @@ def read_graph(path: str | Path) -> Graph:
 
 
 PLAIN = {"ring": ring, "path": path, "star": star, "complete": complete}
-# What may follow each name and a colon, and an example for the error.
+# The parameters after each name and a colon, and an example for the error.
 NAMED = {
     **{name: ("", name) for name in PLAIN},
     "grid": (r"(\d+)x(\d+)", "grid:4x8"),
@@ -517,7 +518,7 @@ def _build_named(kind: str, given: list[str], n: int, seed: int) -> Graph:
 
 
 def graph_named(text: str, agents: int | None = None, seed: int = 0) -> Graph:
-    """The graph a command line means: a name, a name with parameters, or a path to a graph file.
+    """The graph of a command line's argument: a name, a name with parameters, or a path to a graph file.
 
     >>> graph_named("grid:2x3", 6), graph_named("torus", 12).name
     (Graph(grid(2x3): 6 agents, 7 edges), 'torus(3x4)')

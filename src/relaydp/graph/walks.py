@@ -1,12 +1,12 @@
-"""How the baton travels: random walks drawn hop by hop, and closed tours laid out in advance.
+"""Walks of the baton: random walks drawn hop by hop, and closed tours planned in advance.
 
     random           to each neighbour with probability 1/d_i: P = I - D^-1 L, the paper's walk
     lazy             stays with probability 1/2, else as random
     nonbacktracking  as random, but never straight back, unless there is no other neighbour
-    cyclic           round a Hamiltonian cycle: every agent once a lap
-    tour             round a short closed walk that visits every agent, on any connected graph
+    cyclic           along a Hamiltonian cycle: every agent once per lap
+    tour             along a short closed walk that visits every agent, on any connected graph
 
-No walk looks at data, so who holds the baton when tells an eavesdropper nothing but public coin tosses.
+No walk uses data, so the sequence of holders reveals nothing but public random numbers to an eavesdropper.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from relaydp.graph.graph import Graph
 RANDOM_WALKS = ("random", "lazy", "nonbacktracking")
 WALKS = (*RANDOM_WALKS, "cyclic", "tour")
 
-# The searches below hold agents x agents distances or shuffle whole paths; larger graphs get the O(n) tour.
+# The searches below store agents x agents distances or permute whole paths; larger graphs use the O(n) tour.
 MOST_AGENTS_SEARCHED = 2000
 # Budgets of the Hamiltonian search, in agents moved within the path: about 2 s when the user asks for a
-# cycle, a tenth of that when a tour is asked for and a cycle would only be the best of tours.
+# cycle, a tenth of that when a tour is asked for, where a cycle is only the best case.
 PATIENT, HASTY = 60_000_000, 6_000_000
 
-# A stepper turns uniforms in [0, 1) into the agents visited, given where the baton is and whence it came.
+# A stepper turns uniforms in [0, 1) into the agents visited, given the baton's holder and the one before.
 Stepper = Callable[[list[float], int, int], list[int]]
 
 
 def stepper(graph: Graph, walk: str) -> Stepper:
-    """The hops of a random walk: `(uniforms, at, before) -> next holders`, one a uniform, O(1) each.
+    """The hops of a random walk: `(uniforms, at, before) -> next holders`, one per uniform, O(1) each.
 
     `before` is the agent that `at` had the baton from, or -1 at the start; only nonbacktracking uses it.
     Plain lists, because indexing a NumPy array for one number costs ten times as much.
@@ -64,7 +64,7 @@ def stepper(graph: Graph, walk: str) -> Stepper:
             start, d = first[at], degree[at]
             if before < 0 or d == 1:
                 to = flat[start + int(u * d)]
-            else:  # one of the first d - 1 neighbours; the last stands in for the one it came from
+            else:  # one of the first d - 1 neighbours; the last replaces the one it came from
                 to = flat[start + int(u * (d - 1))]
                 if to == before:
                     to = flat[start + d - 1]
@@ -80,10 +80,10 @@ def _is_cycle(graph: Graph, order: np.ndarray) -> bool:
 
 
 def _turning(rows: int, columns: int) -> np.ndarray:
-    """A torus, row after row: each starts a column left or right of the last, and lefts and rights cancel.
+    """A torus, row after row: each starts a column left or right of the last, and the shifts cancel.
 
-    An odd number of rows can only cancel by going once round the columns, which must then be odd and no more
-    than the rows; other shapes give an order that is no cycle, and are found column by column.
+    With an odd number of rows they cancel only by one turn through all columns, whose number must then be odd and at
+    most that of the rows; other shapes give an order that is not a cycle, and are found column by column.
     """
     rights = rows // 2 if rows % 2 == 0 else (rows + columns) // 2
     sign = np.where(np.arange(rows) < rights, 1, -1)
@@ -94,7 +94,8 @@ def _turning(rows: int, columns: int) -> np.ndarray:
 
 
 def _comb(rows: int, columns: int) -> np.ndarray:
-    """A grid with an even number of rows: snake down all columns but the first, come back up that one."""
+    """A grid with an even number of rows: down in a zigzag through all columns but the first, and back up in that
+    one."""
     at = np.arange(rows * columns).reshape(rows, columns)
     snake = at[:, 1:].copy()
     snake[1::2] = snake[1::2, ::-1]
@@ -102,12 +103,12 @@ def _comb(rows: int, columns: int) -> np.ndarray:
 
 
 def _known_orders(graph: Graph) -> Iterator[np.ndarray]:
-    """Orders that are Hamiltonian cycles of well-known graphs as we number them. Tried, never assumed."""
+    """Orders that are Hamiltonian cycles of well-known graphs as we number them. Each is checked before use."""
     n = graph.agents
     yield np.arange(n)  # ring, complete
     if n & (n - 1) == 0:
         yield np.arange(n) ^ (np.arange(n) >> 1)  # hypercube: the Gray code
-    for columns in graph.neighbours(0).tolist():  # agent 0 of a lattice stands above agent `columns`
+    for columns in graph.neighbours(0).tolist():  # agent 0 of a lattice is above agent `columns`
         rows = n // columns
         if rows * columns == n and min(rows, columns) > 1:
             yield _turning(rows, columns)
@@ -118,7 +119,7 @@ def _known_orders(graph: Graph) -> Iterator[np.ndarray]:
 
 
 def _has_none(graph: Graph) -> bool:
-    """Whether a dead end, or two sides of unequal size that only meet each other, rules a cycle out."""
+    """Whether an agent with one neighbour, or a bipartition with unequal sides, excludes a cycle."""
     if graph.agents > 2 and graph.degree.min() < 2:
         return True
     order, come_from = csgraph.breadth_first_order(graph.adjacency(), 0, directed=False)
@@ -132,19 +133,19 @@ def _has_none(graph: Graph) -> bool:
 
 
 def _rotate_until_closed(graph: Graph, budget: int) -> np.ndarray | None:
-    """Posa's search (1976): grow a path; where it is stuck, turn its tail round and go on from there."""
-    n, rng = graph.agents, random.Random(0)  # its own fixed seed: the cycle is a property of the graph
+    """Posa's search (1976): extend a path; if it cannot be extended, reverse its tail and continue from there."""
+    n, rng = graph.agents, random.Random(0)  # a fixed seed: the cycle depends on the graph only
     around = [graph.neighbours(i).tolist() for i in range(n)]
-    budget = min(budget, 100_000 * n)  # a small graph without a cycle need not take seconds
+    budget = min(budget, 100_000 * n)  # less time for a small graph without a cycle
     patience = int(20 * n * (1 + math.log(n)))  # rotations before a fresh start
     while budget > 0:
         path = [rng.randrange(n)]
-        place = [-1] * n  # where each agent stands in the path
+        place = [-1] * n  # each agent's place in the path
         place[path[0]] = 0
         for _ in range(patience):
             end = path[-1]
             fresh = [i for i in around[end] if place[i] < 0]
-            if fresh:  # prefer the agent with the fewest ways left
+            if fresh:  # prefer the agent with the fewest free neighbours
                 path.append(min(fresh, key=lambda i: (len(around[i]), rng.random())))
                 place[path[-1]] = len(path) - 1
                 continue
@@ -161,9 +162,9 @@ def _rotate_until_closed(graph: Graph, budget: int) -> np.ndarray | None:
 
 
 def find_cycle(graph: Graph, budget: int = PATIENT) -> np.ndarray | None:
-    """A Hamiltonian cycle as the order of the agents, or None where none is found within the budget."""
+    """A Hamiltonian cycle as the order of the agents, or None if none is found within the budget."""
     n = graph.agents
-    if graph.degree.max() == 2 and graph.degree.min() == 2:  # a ring, however it is numbered
+    if graph.degree.max() == 2 and graph.degree.min() == 2:  # a ring with any numbering
         return np.array(stepper(graph, "nonbacktracking")([0.0] * n, 0, -1))
     if _has_none(graph):
         return None
@@ -173,7 +174,7 @@ def find_cycle(graph: Graph, budget: int = PATIENT) -> np.ndarray | None:
     return _rotate_until_closed(graph, budget) if n <= MOST_AGENTS_SEARCHED else None
 
 
-@functools.lru_cache(maxsize=8)  # many runs over one graph, one search
+@functools.lru_cache(maxsize=8)  # one search for many runs over one graph
 def cycle(graph: Graph) -> np.ndarray:
     """A Hamiltonian cycle: every agent once, each a neighbour of the next and the last of the first."""
     order = find_cycle(graph)
@@ -217,7 +218,7 @@ def _nearest_first(far: np.ndarray, start: int) -> np.ndarray:
 
 
 def _two_opt(order: np.ndarray, far: np.ndarray, sweeps: int = 40) -> np.ndarray:
-    """Turn stretches of the order round while that shortens it: 2-opt, best turn for each starting agent."""
+    """Reverse parts of the order while that shortens it: 2-opt, with the best reversal for each starting agent."""
     n = len(order)
     for _ in range(sweeps):
         better = False
@@ -236,7 +237,7 @@ def _two_opt(order: np.ndarray, far: np.ndarray, sweeps: int = 40) -> np.ndarray
 
 @functools.lru_cache(maxsize=8)
 def tour(graph: Graph) -> np.ndarray:
-    """A short closed walk that visits every agent: 2 (n - 1) hops at most, n where a cycle is easily found.
+    """A short closed walk that visits every agent: 2 (n - 1) hops at most, n if a cycle is easily found.
 
     Optimal on trees, where each edge must be crossed twice. Up to 2000 agents, the best of a few orders
     (depth first; nearest first), improved by 2-opt over shortest-path lengths; above, depth first and back.
@@ -250,7 +251,7 @@ def tour(graph: Graph) -> np.ndarray:
 
     far = csgraph.shortest_path(graph.adjacency(), method="D", unweighted=True).astype(np.int32)
     depth_first = np.array(list(dict.fromkeys(doubled)))  # leaving out repeats can only shorten it
-    starts = range(graph.agents) if graph.agents <= 40 else (0,)  # all of them, while that takes no time
+    starts = range(graph.agents) if graph.agents <= 40 else (0,)  # all of them, if there are few
     orders = [_two_opt(each, far) for each in (depth_first, *(_nearest_first(far, i) for i in starts))]
     order = min(orders, key=lambda each: far[each, np.roll(each, -1)].sum())
     walk = []
