@@ -1,7 +1,8 @@
-"""Attacks: what an eavesdropper makes of messages. Transcript and public facts go in, gradients or records come out.
+"""Attacks: what an eavesdropper can compute from messages. The input is a transcript and public facts, the output
+gradients or records.
 
-infer    messages -> gradients          `View` is all that it sees
-expose   messages -> records            `About` is what everybody knows of a record
+infer    messages -> gradients          `View` is its whole input
+expose   messages -> records            `About` has the public facts about a record
 """
 
 from relaydp.attack.exposure import METHODS, About, Exposure, expose

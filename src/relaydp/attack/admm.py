@@ -1,7 +1,7 @@
 """Gradients of the ADMM family, from the copies or edge vectors that are sent.
 
-The prices are sums of differences of copies, so everybody knows them. A linearised method leaves its gradient in the
-step it took; an exact argmin leaves it in its stationarity condition, which holds at the new point:
+The dual prices are sums of differences of copies, so they are public. A linearised method reveals its gradient by its
+step; an exact argmin by its stationarity condition, which holds at the new point:
 
     (a)  x+ = prox_{t r}( x - t (grad f(x) + p) )                         grad f(x)  = (x - x+)/t - s - p
     (b)  x+ = argmin f + r + <p, x> + kappa/2 ||x - v||^2                 grad f(x+) = kappa (v - x+) - s - p
@@ -21,7 +21,7 @@ from relaydp.attack.threat import Guess, Known, Sent, by_round, by_visit
 
 
 def _disagreement(known: Known, x: Array) -> Array:
-    """Lap x: how far each agent is from its neighbours, summed."""
+    """Lap x: the sum of each agent's differences to its neighbours."""
     return jnp.einsum("ij,...jd->...id", known.network.laplacian, x)
 
 
@@ -57,7 +57,7 @@ def huang_ring(known: Known, sent: Sent) -> Guess:
 
 
 def huang_star(known: Known, sent: Sent) -> Guess:
-    """Every round, the last one too: w_i+ is sent by the round that makes it, and w and g_i follow from it."""
+    """Every round, including the last: w_i+ is sent in the round that computes it, and w and g_i follow from it."""
     rho, steps = known.steps.penalty, known.steps
     sent_x = sent["x"]
     hold = jnp.sqrt(1.0 + steps.decay * _rounds(sent_x)) / steps.stepsize

@@ -1,4 +1,4 @@
-"""One record behind a linear model's gradient, by algebra: nothing to search for.
+"""One record from a linear model's gradient, by algebra and without a search.
 
 The gradient of one record a with slope s = dphi/dz, at the public weights W, is
 
@@ -13,9 +13,9 @@ g_W and d = -<g, W>:
     (5)  softmax         t (softmax(t W'u)_y - 1) = (g'u)_y with u the direction of g's columns;   a = t u
 
 (3) and (4) may have two roots, and the label gives two signs. Those outside the public range, or longer than the public
-record norm, are struck out; of several that remain the one that comes nearest to the bounds wins, and the note says so.
+record norm, are excluded; of several that remain the one nearest to the bounds is taken, and the note says so.
 
-A batch of m records shares g_W = (1/m) sum_j a_j s_j': one weighted mean of the records for each output, and no more.
+A batch of m records shares g_W = (1/m) sum_j a_j s_j': only one weighted mean of the records for each output.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from relaydp.attack.shared import Progress, Reconstruction, Shared, check
 from relaydp.errors import InputError
 
 SCALES = 2000  # trial scales between which a root of (5) is looked for
-SLACK = 1e-6  # of the range: rounding may put a true record this far outside
+SLACK = 1e-6  # of the range: rounding can move a true record this far outside
 
 
 class Candidate(NamedTuple):
@@ -53,10 +53,10 @@ def reconstruct(
     labels: Sequence[float] = (-1.0, 1.0),
     record_norm: float | None = None,
 ) -> Reconstruction:
-    """Solve for the record and its label. Takes what every attack takes; nothing here is drawn or repeated.
+    """Solve for the record and its label. It takes the arguments of every attack; nothing is random or repeated.
 
     labels        the values a label may have, public; used for least squares without intercept only
-    record_norm   the public bound of a record's norm, where there is one
+    record_norm   the public bound of a record's norm, if there is one
     """
     check(shared, batch, steps, restarts)
     model = shared.model
@@ -77,7 +77,9 @@ def reconstruct(
     images = np.stack([one.record for one in found]).reshape(batch, *shared.shape)
     kept = np.clip(images, shared.low, shared.high)
     answers = np.array([one.label for one in found])
-    if model.loss != "least-squares" and np.isfinite(answers).all():  # NaN: a label the gradient does not tell
+    if (
+        model.loss != "least-squares" and np.isfinite(answers).all()
+    ):  # NaN: a label that the gradient does not determine
         answers = answers.astype(int)
     if progress is not None:
         progress(steps, steps)
@@ -103,7 +105,7 @@ def _with_intercept(
     if model.loss != "softmax":
         note = f"{batch} records: only their weighted mean (by the slopes) is identified; every image is that mean."
         return [Candidate(record, -math.copysign(1.0, s[0]) if model.loss == "logistic" else math.nan)] * batch, note
-    # each class's own column: the records of that class weigh most in it
+    # each class's own column: the records of that class have the largest weight in it
     classes = np.argsort(s)[: min(batch, len(s))]
     columns = [Candidate(g[:, k] / s[k], float(k)) for k in classes]
     note = (
@@ -142,7 +144,7 @@ def _logistic(g: np.ndarray, w: np.ndarray) -> list[Candidate]:
     d = -float(g @ w)
     inner = -d * math.exp(min(d, 1.0))
     roots = [d - lambertw(inner, branch) for branch in ((0, -1) if d > 0.0 else (0,))]
-    # noise may take d beyond it: the roots leave the real line, and their real part is the nearest point on it
+    # noise may move d beyond it: the roots become complex, and their real part is the nearest real number
     return [Candidate(-y * g / expit(-root.real), y) for root in roots for y in (1.0, -1.0)]
 
 
@@ -153,7 +155,7 @@ def _least_squares(g: np.ndarray, w: np.ndarray, labels: Iterable[float]) -> lis
     for y in labels:
         root = math.sqrt(max(y * y - 4.0 * d, 0.0))
         for s in (0.5 * (-y + root), 0.5 * (-y - root)):
-            if abs(s) > 1e-12 * max(abs(y), 1.0):  # s = 0 would be a record of no gradient
+            if abs(s) > 1e-12 * max(abs(y), 1.0):  # s = 0 would be a record without a gradient
                 found.append(Candidate(g / s, float(y)))
     return found
 
@@ -173,7 +175,7 @@ def _softmax(shared: Shared, g: np.ndarray, W: np.ndarray) -> list[Candidate]:
         values = np.array([excess(t) for t in grid])
         crossings = np.flatnonzero(np.sign(values[:-1]) != np.sign(values[1:]))
         scales = [root_scalar(excess, bracket=(grid[i], grid[i + 1])).root for i in crossings] or [grid[-1]]
-        # the other classes' equations are not solved for: they tell the true root from the rest
+        # the other classes' equations are not solved: they identify the true root
         errors = [np.linalg.norm(t * softmax(t * scores) - pull - t * np.eye(len(pull))[y]) for t in scales]
         found.append((min(errors), Candidate(scales[int(np.argmin(errors))] * sign * u, float(y))))
     return [min(found, key=lambda pair: pair[0])[1]]

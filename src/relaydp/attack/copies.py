@@ -1,8 +1,9 @@
 """Gradients of the methods with one copy of x per agent, from the copies that neighbours exchange.
 
 Each solves its method's own equation (numbered as in `relaydp.algorithm`) for the gradient. A copy is sent at the
-beginning of a round, so the last round's gradient stays unseen, except where the round itself sends it (NIDS).
-Noise on the copies enters every equation: nothing is exact then, and an agent's own copy is taken as it was sent.
+beginning of a round, so the last round's gradient remains unknown, except where the round itself sends it (NIDS).
+Noise on the copies enters every equation: then nothing is exact, and an agent's own copy is assumed to be the one it
+sent.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def pg_extra(known: Known, sent: Sent) -> Guess:
 def nids(known: Known, sent: Sent) -> Guess:
     """(1) summed over the rounds:  a_i grad f(x_k) = sum_j ( 2 x_j - x_(j-1) - v_j ).
 
-    x follows from the v's by (2) and (3), prox and all: nothing has to be undone, and no coordinate hides.
+    x follows from the v's by (2) and (3), including the prox: nothing has to be inverted, and no coordinate is hidden.
     """
     a = known.steps.stepsize
 

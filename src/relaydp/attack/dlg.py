@@ -2,12 +2,12 @@
 
     (1)  min over images X and label scores v:   ||grad(X, relaxed(v)) - g||^2 / ||g||^2
 
-by L-BFGS, images and relaxed labels together. The authors call torch's L-BFGS 300 times, at up to 20 iterations a call;
-`steps` counts single iterations. Theirs starts from standard normal images; here the search starts inside the public
-range of values: on CIFAR-10, 1,500 iterations then do what 5,000 did from theirs.
+by L-BFGS, images and relaxed labels together. The authors call torch's L-BFGS 300 times, with up to 20 iterations per
+call; `steps` counts single iterations. Theirs starts from standard normal images; here the search starts inside the
+public range of values: on CIFAR-10, 1,500 iterations are then as good as 5,000 from theirs.
 
-A gradient of few numbers leaves (1) many exact minima: a linear model without intercept gives away a record up to its
-scale while its label is free. `relaydp.attack.closed_form` says what such a gradient identifies.
+With a gradient of few numbers (1) has many exact minima: a linear model without intercept reveals a record only up to
+its scale if its label is free. `relaydp.attack.closed_form` explains what such a gradient identifies.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from relaydp.attack import shared as common
 from relaydp.attack.shared import Progress, Reconstruction, Shared
 
-MEMORY = 100  # pairs kept, as by torch's L-BFGS: after 1,500 iterations on CIFAR-10, 20 pairs leave ten times the loss
-ARMIJO = 1e-4  # share of the predicted decrease that a step must deliver
-HALVINGS = 30  # of the step before a direction is given up: 2^-30 of it moves nothing visible
+MEMORY = 100  # pairs kept, as in torch's L-BFGS: with 20, the loss after 1,500 iterations on CIFAR-10 is ten times it
+ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
+HALVINGS = 30  # of the step before a direction is abandoned: 2^-30 of it has no effect
 
 
 def reconstruct(
@@ -40,7 +40,7 @@ def reconstruct(
     progress: Progress | None = None,
     labels: Any = None,
 ) -> Reconstruction:
-    """Search for `batch` images and labels from `restarts` random starts at once; the best fit wins.
+    """Search for `batch` images and labels from `restarts` random starts at once; the best fit is returned.
 
     labels   those the attacker already knows; with them the search is over images alone (iDLG, Zhao et al. 2020)
     """
@@ -63,7 +63,7 @@ def reconstruct(
 
 
 def _unpack(shared: Shared, fixed: Array | None, batch: int, z: Float[Array, " dim"]) -> tuple[Array, Array]:
-    """Images and relaxed labels from the one vector that L-BFGS moves."""
+    """Images and relaxed labels from the vector that L-BFGS optimises."""
     pixels = batch * math.prod(shared.shape)
     labels = shared.model.relaxed(z[pixels:].reshape(batch, -1)) if fixed is None else fixed
     return z[:pixels].reshape(batch, *shared.shape), labels
@@ -91,8 +91,8 @@ class _Search(NamedTuple):
     value: Array
     slope: Array
     memory: _Memory
-    stuck: Array  # no step along the steepest descent helps any more: the limit of the arithmetic
-    losses: Array  # (restarts, steps), filled as the search goes
+    stuck: Array  # no step along the steepest descent lowers f any more, because of rounding
+    losses: Array  # (restarts, steps), filled during the search
 
 
 @partial(jax.jit, static_argnames="steps")
@@ -136,7 +136,7 @@ def _iterate(f: Any, k: Array, state: _Search) -> _Search:
 
     moved = found < value
     s, y = jnp.where(moved, step * direction, 0.0), jnp.where(moved, new_slope - slope, 0.0)
-    # a direction that fails is the memory's fault: forget it, and go on from the steepest descent
+    # a direction that fails is caused by the memory: clear it, and continue with the steepest descent
     forgotten = jax.tree.map(jnp.zeros_like, memory)
     new_memory = jax.tree.map(partial(jnp.where, moved), _remember(memory, s, y), forgotten)
     return _Search(

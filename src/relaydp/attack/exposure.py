@@ -1,12 +1,12 @@
-"""expose: from what was sent to the records themselves.
+"""expose: from messages to the records themselves.
 
-    transcript  ->  gradients (`infer`)  ->  for each agent the one that tells most  ->  its record (a reconstruction)
+    transcript  ->  gradients (`infer`)  ->  for each agent the most informative  ->  its record (a reconstruction)
 
-A `View` and what everybody knows about a record go in: the loss, the shape, the bounds. Nothing here has a place for
-the truth; comparing is somebody else's business (`relaydp.attack.score`).
+The input is a `View` and the public facts about a record: the loss, the shape, the bounds. Nothing here takes the true
+records; `relaydp.attack.score` compares them.
 
-An agent with one record gives that record away. One with m_i > 1 shares a mean of gradients: what comes out is the mean
-of its records, weighted by their slopes, and the note says so.
+An agent with one record reveals that record. One with m_i > 1 shares a mean of gradients: the result is the mean of its
+records, weighted by their slopes, and the note says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from relaydp.result import Result
 
 SEARCHES = {"dlg": dlg.reconstruct, "inverting": inverting.reconstruct, "gradinversion": gradinversion.reconstruct}
 METHODS = ("closed-form", "pooled", *SEARCHES)
-SLACK = 1e-6  # of the range: records that leave it by less are equally plausible
+SLACK = 1e-6  # of the range: records that exceed it by less are equally plausible
 OUTSIDE = "The record that a gradient gives lies outside the public bounds: it is noisy, and was clipped to them."
 
 Progress = Callable[[int, int], None]  # (agents done, agents in all)
@@ -39,12 +39,12 @@ Progress = Callable[[int, int], None]  # (agents done, agents in all)
 
 @dataclass(frozen=True)
 class About:
-    """What everybody knows about a record, without having seen one.
+    """The public facts about a record.
 
     shape         of one record: (height, width, channels), or (features,)
     low, high     bounds of a feature as the model sees it, after scaling
     ranges        bounds of the stored values, from which features were scaled to [0, 1]; None: not scaled
-    record_norm   longer records were shrunk to it: features then come out dimmed, by a factor nobody sent
+    record_norm   longer records were scaled to it: features are then too small, by an unknown factor
     planes        channels lie one after the other, as CIFAR-10's do
     """
 
@@ -60,7 +60,7 @@ class About:
 
     @classmethod
     def of(cls, result: Result, *, shape: tuple[int, ...] | None = None, planes: bool = False) -> About:
-        """The public part of a result's configuration. Its `shape` is not in it where records are images: pass it."""
+        """The public part of a result's configuration. The `shape` of images is not in it: pass it."""
         known, dim = result.config["problem"], result.x.size
         loss = choose("loss to attack", known["loss"].replace("_", "-"), get_args(LossName))
         ranges = None
@@ -84,7 +84,7 @@ class About:
         scaled = known["ranges"] is not None
         high = min(1.0 if scaled else math.inf, norm or math.inf)
         return cls(
-            loss=loss,  # type: ignore[arg-type]  # chosen from these very names
+            loss=loss,  # type: ignore[arg-type]  # chosen from these names
             intercept=known["intercept"],
             shape=(features,) if shape is None else shape,
             outputs=dim // (features + known["intercept"]),
@@ -141,17 +141,17 @@ class About:
 
 @dataclass(frozen=True, eq=False)
 class Exposure:
-    """What an eavesdropper believes the agents' records are, one row an agent that gave something away."""
+    """An eavesdropper's reconstruction of the agents' records, one row per agent that revealed a gradient."""
 
     agent: np.ndarray  # (rows,)
-    activation: np.ndarray  # (rows,) t, from 1: whose gradient was used; 0 where all were
+    activation: np.ndarray  # (rows,) t, from 1: whose gradient was used; 0 if all were
     records: np.ndarray  # (rows, features) as the model sees them, within the public bounds
-    labels: np.ndarray  # (rows,) NaN where the gradient does not tell
+    labels: np.ndarray  # (rows,) NaN if the gradient does not determine it
     gradient: np.ndarray  # (rows, dim) used
     point: np.ndarray  # (rows, dim) where it was taken
-    exact: np.ndarray  # (rows,) share of the gradient's coordinates that the attack knows to be what was computed
+    exact: np.ndarray  # (rows,) share of the gradient's coordinates that the attack knows to be exact
     at: np.ndarray  # (snapshots,) iterations of a search
-    path: np.ndarray  # (rows, snapshots, features) records on the way there
+    path: np.ndarray  # (rows, snapshots, features) records during the search
     channel: str | None  # recal's: u or x
     method: str
     notes: tuple[str, ...]
@@ -180,10 +180,10 @@ def expose(
 ) -> Exposure:
     """Work out records from one run's messages.
 
-        channel   recal only: "u" (the paper's attack) or "x" (docs/privacy.md); default: x where u is noisy
-        method    "closed-form" (algebra, one gradient), "pooled" (the direction all gradients of an agent share: the
-                  best there is under noise), or a search: "dlg", "inverting", "gradinversion"
-        agents    whose records; default: those who have one record, else everybody
+        channel   recal only: "u" (the paper's attack) or "x" (docs/privacy.md); default: x if u is noisy
+        method    "closed-form" (algebra, one gradient), "pooled" (the common direction of all gradients of an agent:
+                  the best method under noise), or a search: "dlg", "inverting", "gradinversion"
+        agents    whose records; default: the agents with one record, or else all
         key, steps, restarts   of a search
 
     >>> import relaydp as rd
@@ -294,7 +294,7 @@ def _reconstruct(
         raise InputError(f"method {method!r} starts from random images; pass key=jax.random.key(...).")
     options: dict[str, Any] = {"steps": steps, "restarts": restarts}
     options = {name: value for name, value in options.items() if value is not None}
-    # A search is told the label that algebra gives; DLG looks for its own wherever an intercept lets it.
+    # A search uses the label from the closed form; DLG searches for the label itself if there is an intercept.
     if not (method == "dlg" and about.intercept) and np.isfinite(solved.labels).all():
         options["labels"] = solved.labels
     got = SEARCHES[method](shared, jax.random.fold_in(key, agent), **options)
@@ -302,7 +302,7 @@ def _reconstruct(
 
 
 def _finite(got: Reconstruction, about: About) -> Reconstruction:
-    """A search that lost its way (a slope of 0 has no direction) has found nothing: mid-grey, and a note."""
+    """A failed search (a slope of 0 has no direction) returns mid-grey images, and a note."""
     if np.isfinite(got.path).all():
         return got
     middle = 0.5 * (about.low + about.high)
@@ -311,7 +311,7 @@ def _finite(got: Reconstruction, about: About) -> Reconstruction:
 
 
 def shared_gradient(found: Inferred, row: int, about: About) -> Shared:
-    """One inferred gradient as the reconstruction attacks take it, features in the image's order."""
+    """One inferred gradient as input of the reconstruction attacks, features in the image's order."""
     model = about.model
 
     def params(vector: np.ndarray) -> dict[str, Any]:
@@ -323,12 +323,11 @@ def shared_gradient(found: Inferred, row: int, about: About) -> Shared:
 
 
 def best_row(found: Inferred, rows: np.ndarray, about: About) -> tuple[int, bool]:
-    """The activation that tells most about an agent's record, by what is public alone.
+    """The activation that is most informative about an agent's record, chosen by public facts.
 
-    The most exact coordinates; then, with an intercept, the record a = g_W g_b / ||g_b||^2 that leaves the public range
-    least; then the earliest, since errors only add up later and at x0 = 0 the slope itself is known.
-    Beside it: whether that record lies within the range, as that of a clean gradient does (without an intercept the
-    closed form tells).
+    The most exact coordinates; then, with an intercept, the record a = g_W g_b / ||g_b||^2 that exceeds the public
+    range least; then the earliest, since errors add up and at x0 = 0 the slope itself is known. Also returns whether
+    that record is within the range, as that of a noise-free gradient is (without an intercept the closed form decides).
     """
     exact = found.exact[rows].sum(axis=1)
     beyond = np.zeros(len(rows))
@@ -345,10 +344,10 @@ def best_row(found: Inferred, rows: np.ndarray, about: About) -> tuple[int, bool
 
 
 def _pooled(found: Inferred, rows: np.ndarray, about: About) -> Reconstruction:
-    """The record from all gradients at once. Each is (a, 1) s_t' for the same a, plus noise: of the matrix that holds
-    them side by side, the first singular vector is the least-squares estimate of (a, 1)'s direction.
+    """The record from all gradients at once. Each is (a, 1) s_t' for the same a, plus noise: the first singular vector
+    of the matrix of all of them is the least-squares estimate of (a, 1)'s direction.
 
-    Without an intercept the length is not in it; the longest that the public bounds allow stands in.
+    Without an intercept the length is unknown, and the longest that the public bounds allow is used.
     """
     G = found.gradient[rows].reshape(len(rows), -1, about.outputs)
     side = G.transpose(1, 0, 2).reshape(G.shape[1], -1)

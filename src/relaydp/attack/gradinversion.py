@@ -1,4 +1,4 @@
-"""GradInversion (Yin et al. 2021, arXiv 2104.07586): match the gradient, with priors and seeds that agree.
+"""GradInversion (Yin et al. 2021, arXiv 2104.07586): match the gradient, with priors and agreement between seeds.
 
 Every seed s searches for the whole batch, all of them together:
 
@@ -6,8 +6,8 @@ Every seed s searches for the whole batch, all of them together:
     (2)                                 + w_norm ||X_s||^2 / size + w_group ||X_s - mean_s X_s||^2 / size
 
 by Adam with a cosine step. The labels y come from the last layer's gradient (`restore_labels`, Yin's rule where no
-label repeats). They also fix the order of the batch, so seeds can be compared image by image; images that share a label
-may sit in another order in another seed, and are left out of the group term.
+label repeats). They also fix the order of the batch, so seeds can be compared image by image; images with the same
+label may have another order in another seed, and are left out of the group term.
 
 Left out: the BatchNorm term, since no model here has BatchNorm; the image registration before the mean (records are
 centred alike); the noise on pixels. TV's weight falls with the step, as in `relaydp.attack.inverting`.
@@ -22,7 +22,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from relaydp.attack.shared import Objective, Progress, Reconstruction, Shared, Weights, search, squared_distance
 
-AGREE_FROM = 0.5  # of the run: seeds first look for themselves, then pull each other
+AGREE_FROM = 0.5  # of the run: seeds first search independently, then with the group term
 
 
 def reconstruct(
@@ -39,7 +39,7 @@ def reconstruct(
     norm: float = 1e-6,
     group: float = 0.01,
 ) -> Reconstruction:
-    """Search for `batch` images from `restarts` seeds that agree with each other; the best fitting seed wins.
+    """Search for `batch` images from `restarts` seeds that agree with each other; the best fitting seed is returned.
 
     labels                   those the attacker knows; None restores them from the gradient
     stepsize                 Adam's first step, in units of the value range

@@ -1,4 +1,4 @@
-"""infer: every gradient that a run's messages give away, whatever the algorithm."""
+"""infer: every gradient that a run's messages reveal, for any algorithm."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ CHANNELS = {"u": recal.through_u, "x": recal.through_x}
 def inference_for(algorithm: str, noisy: bool, channel: str | None = None) -> Inference:
     """The function that reads an algorithm's messages. RECAL has two: noise is on u, so a noisy run is read through x.
 
-    Pure functions of (Known, payload arrays): they can be jitted, and mapped over the messages of many runs.
+    Pure functions of (Known, payload arrays): they can be compiled with jit, and mapped over the messages of many runs.
     """
     if algorithm not in INFERENCES:
-        find_algorithm(algorithm)  # an unknown name is told so first
+        find_algorithm(algorithm)  # raises first for an unknown name
         raise InputError(f"there is no inference for {algorithm!r}; use one of: {', '.join(sorted(INFERENCES))}.")
     if channel is not None and algorithm != "recal":
         raise InputError(
@@ -60,15 +60,15 @@ def inference_for(algorithm: str, noisy: bool, channel: str | None = None) -> In
 
 
 def read_messages(known: Known, sent: Sent, inference: Inference) -> Guess:
-    """An inference, with the ridge's gradient taken off: what is left is the loss part that the oracle released."""
+    """An inference without the ridge's gradient: the remainder is the loss part that the oracle released."""
     guess = inference(known, sent)
     return guess._replace(gradient=guess.gradient - known.penalty.ridge(guess.point))
 
 
 def infer(view: View, channel: str | None = None) -> Inferred:
-    """Work out every gradient that the messages of a run give away, by the algorithm's own equations.
+    """Compute every gradient that the messages of a run reveal, by the algorithm's own equations.
 
-        channel   RECAL only: "u" (the paper's supplement A) or "x" (docs/privacy.md); default: x where u is noisy
+        channel   RECAL only: "u" (the paper's supplement A) or "x" (docs/privacy.md); default: x if u is noisy
 
     >>> import relaydp as rd
     >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
@@ -90,7 +90,7 @@ def infer(view: View, channel: str | None = None) -> Inferred:
 
 
 def unpack(view: View) -> tuple[Known, Sent]:
-    """The messages hop by hop, or round by round, and the public facts beside them."""
+    """The messages hop by hop, or round by round, and the public facts."""
     method = find_algorithm(view.algorithm)
     links = method.links
     if links == "hop":
@@ -113,7 +113,7 @@ def unpack(view: View) -> tuple[Known, Sent]:
 
 
 def _relay(view: View) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """A holder that only relays passes the same bits on: that is how one tells who acted."""
+    """A holder that only relays passes the same bits on; this shows who acted."""
     if view.walk == "lazy":
         raise InputError(
             "on a lazy walk the holder may act several times before it sends, and one message cannot separate its "
@@ -128,7 +128,7 @@ def _relay(view: View) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
 
 
 def _pushes(view: View) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """One group of messages an activation: the holder's neighbours in order, filled up to the largest degree."""
+    """One group of messages per activation: the holder's neighbours in order, filled up to the largest degree."""
     sender, degree = np.asarray(view.transcript.sender), view.graph.degree
     firsts, at = [], 0
     while at < len(sender):
@@ -142,7 +142,7 @@ def _pushes(view: View) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
 
 
 def _rounds(view: View, links: str) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Equal rounds, the agents in order: one row an agent (to a coordinator), or one a link."""
+    """Equal rounds, the agents in order: one row per agent (to a coordinator), or one per link."""
     graph, rows = view.graph, len(view.transcript)
     each = view.agents if links == "star" else int(graph.degree.sum())
     probability = np.asarray(getattr(view.steps, "probability", 1.0))

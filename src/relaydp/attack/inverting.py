@@ -3,13 +3,14 @@
     (1)  min over images X in [low, high]:   1 - cos(grad(X, y), g) + w_k TV(X)
 
 by Adam with a box projection; the labels y are known or restored from the last layer's gradient. The step falls at 3/8,
-5/8 and 7/8 of the run, as the authors' does. A linear model's gradient points the same way however bright the image, so
-TV would dim it: at the end the images are multiplied by the number that fits the gradient's length.
+5/8 and 7/8 of the run, as the authors' does. The direction of a linear model's gradient does not depend on the image's
+brightness, so TV would reduce it: at the end the images are multiplied by the factor that fits the gradient's length.
 
 Two settings differ from the authors', both measured on CIFAR-10 images with the sigmoid LeNet, 2,000 iterations. The
-weight of TV falls with the step: 5 dB better than the same weight held (27 and 30 dB against 22 and 25, two images).
-And Adam takes the gradient of (1) itself, not its sign: `signed=True`, theirs, was made for deep ReLU networks; here it
-reaches anything from 15 to 30 dB, depending on the network drawn, where the gradient reaches 23 to 30 (five networks).
+weight of TV falls with the step: 5 dB better than with a constant weight (27 and 30 dB instead of 22 and 25, two
+images). And Adam uses the gradient of (1) itself, not its sign: `signed=True`, as theirs, was made for deep ReLU
+networks; here it reaches 15 to 30 dB, depending on the random network, where the gradient reaches 23 to 30 (five
+networks).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from relaydp.attack.shared import Objective, Progress, Reconstruction, Shared, Weights, cosine_distance, search
 
-DECAY = 0.3  # of the step and of TV's weight, each time; the authors' 0.1 freezes short runs
+DECAY = 0.3  # of the step and of TV's weight, each time; the authors' 0.1 stops short runs too early
 DECAY_AT = (3 / 8, 5 / 8, 7 / 8)  # of the run
 
 
@@ -38,7 +39,8 @@ def reconstruct(
     variation: float = 3e-6,
     signed: bool = False,
 ) -> Reconstruction:
-    """Search for `batch` images from `restarts` random starts at once; the one whose gradient points best wins.
+    """Search for `batch` images from `restarts` random starts at once; the one with the best direction of the gradient
+    is returned.
 
     labels      those the attacker knows; None restores them from the gradient
     stepsize    Adam's first step, in units of the value range

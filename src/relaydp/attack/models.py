@@ -3,12 +3,12 @@
 A model is a few pure functions of its public parameters, a dictionary of arrays:
 
     init(key, shape, classes)          parameters for records of `shape`
-    logits(params, images)             scores z, one row a record
-    gradient(params, images, labels)   (1/m) sum_j grad loss_j: what a batch of m records shares
+    logits(params, images)             scores z, one row per record
+    gradient(params, images, labels)   (1/m) sum_j grad loss_j: the shared gradient of a batch of m records
 
-Every model ends in a dense layer z = h'W + b, h being the record itself or a network's features; its gradient is what
-label restoration and the closed forms read. Labels are as the data have them (0..classes-1, -1/+1, numbers) or, where
-an attack searches for them too, relaxed: one row a record, every entry free to move.
+Every model ends in a dense layer z = h'W + b, h being the record itself or a network's features; label restoration and
+the closed forms use its gradient. Labels are as in the data (0..classes-1, -1/+1, numbers) or, if an attack searches
+for them too, relaxed: one row per record, every entry free.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ LossName = Literal["least-squares", "logistic", "softmax"]
 
 
 class Model(ABC):
-    """What the models have in common: the loss is a mean over the batch, and its gradient is what is shared."""
+    """The common part of the models: the loss is a mean over the batch, and its gradient is shared."""
 
     loss: LossName
 
     @abstractmethod
     def logits(self, params: Params, images: Array) -> Float[Array, "batch outputs"]:
-        """Scores z, one row a record."""
+        """Scores z, one row per record."""
 
     @partial(jax.jit, static_argnums=0)
     def gradient(self, params: Params, images: Array, labels: Array) -> Params:
@@ -50,7 +50,7 @@ class Model(ABC):
         return jax.grad(mean_loss)(params)
 
     def losses(self, scores: Float[Array, "batch outputs"], labels: Float[Array, "batch outputs"]) -> Array:
-        """The loss of each record, for relaxed labels: linear in them where they are probabilities."""
+        """The loss of each record, for relaxed labels: linear in them if they are probabilities."""
         match self.loss:
             case "softmax":
                 return -jnp.sum(labels * jax.nn.log_softmax(scores), axis=1)
@@ -120,7 +120,7 @@ class Linear(Model):
 
 @dataclass(frozen=True)
 class LeNet(Model):
-    """The network Zhu et al. (2019, arXiv 1906.08935) attack: three 5 x 5 convolutions, then one dense layer.
+    """The network attacked by Zhu et al. (2019, arXiv 1906.08935): three 5 x 5 convolutions, then one dense layer.
 
     12 channels each, strides 2, 2, 1, padding 2; sigmoids, because the attack differentiates twice. All weights and
     intercepts are uniform in (-1/2, 1/2), as theirs are. Images are (height, width, channels).
@@ -161,8 +161,8 @@ class LeNet(Model):
 def _patches(images: Array, kernel: int, stride: int) -> Float[Array, "batch rows columns patch"]:
     """Every kernel x kernel window of the zero-padded images, flattened: a convolution is then a matrix product.
 
-    Restarts are batched by vmap, and each needs its own weight gradient: as convolutions these would be grouped, which
-    took 2.6 times as long on a CPU as the batched matrix products they are here.
+    Restarts are batched by vmap, and each needs its own weight gradient: grouped convolutions took 2.6 times as long on
+    a CPU as these batched matrix products.
     """
     for axis in (1, 2):
         size = images.shape[axis]

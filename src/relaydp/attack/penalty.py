@@ -1,9 +1,9 @@
-"""The data-free terms, read backwards: from a model that a prox has made to the point that went in.
+"""The data-free terms, inverted: from the output of a prox to its input.
 
-    x = prox_{t r}(v)   says   v = x + t s,   s in dr(x)
+    x = prox_{t r}(v)   means   v = x + t s,   s in dr(x)
 
-Where r is smooth around x there is one s and the prox can be undone; at a kink (a coefficient that l1 holds at 0, one
-on the edge of a box) any s of an interval will do, and the coordinate hides what went in.
+Where r is smooth around x there is one s and the prox can be undone; at a kink (a coefficient that l1 sets to 0, one on
+the edge of a box) any s of an interval is possible, and the input's coordinate is hidden.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from relaydp.errors import InputError
 from relaydp.prox import Regulariser
 from relaydp.prox.regulariser import L1, Box, ElasticNet, GroupLasso, L2Ball, Nothing
 
-EDGE = 1e-9  # a point this close to the sphere, relative to its radius, may have been pulled back to it
+EDGE = 1e-9  # a point this close to the sphere, relative to its radius, may have been projected onto it
 
 Vector = Float[Array, " dim"]
 
 
 class Penalty(NamedTuple):
-    """Ridge and r as the public knows them."""
+    """The public facts about ridge and r."""
 
     regulariser: Regulariser
     l2: float
-    intercepts: int  # trailing coefficients that neither touches
+    intercepts: int  # trailing coefficients that neither applies to
 
     def prox(self, v: Vector, t: Any) -> Vector:
         """prox_{t r}(v)."""

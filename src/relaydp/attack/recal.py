@@ -1,4 +1,4 @@
-"""RECAL's gradients from its batons, by either of the two vectors that travel, and AFBS's from what agents send.
+"""RECAL's gradients from either of the baton's two vectors, and AFBS's from the agents' messages.
 
 Both start from what is public, y_i = x0 and l_i = 0, and follow the agent from one activation to the next:
 
@@ -8,8 +8,8 @@ Both start from what is public, y_i = x0 and l_i = 0, and follow the agent from 
     (4)  l_i+   = l_i + beta (x+ - y_i+)
     (5)  u+     = u + l_i+ - l_i
 
-`through_u` (the paper's supplement A) has l_i+ - l_i from (5), y_i+ from (4) and the gradient from (3), all at once;
-noise on u spoils it. `through_x` undoes the prox of (2), has y_i without any use of u+, and the gradient from (3) at
+`through_u` (the paper's supplement A) has l_i+ - l_i from (5), y_i+ from (4) and the gradient from (3), immediately;
+noise on u makes it inexact. `through_x` inverts the prox of (2), has y_i without using u+, and the gradient from (3) at
 the agent's next activation; noise on u was received together with u, so it cancels whatever its size.
 """
 
@@ -49,7 +49,7 @@ def through_x(known: Known, sent: Sent) -> Guess:
     """Every activation's point and price, and its gradient where the agent acts again; exact whatever the noise on u.
 
     A coordinate at a kink of r hides y_i at that activation, and with it all later prices of that coordinate.
-    The last activation of each agent has no gradient yet: its row is marked as not read.
+    The last activation of each agent has no gradient yet: its row is marked as unread.
     """
     alpha, beta, gamma = known.steps
     u, _ = known.visits(sent["u"], jnp.zeros_like(known.x0))
@@ -95,7 +95,7 @@ def afbs(known: Known, sent: Sent) -> Guess:
     """All but the last round of AFBS, from the l_half_i that go to the coordinator.
 
     The coordinator's x follows from them by (2), with their sum for u + l_half - l_i. (1) of the next round and (4) say
-    that l_half_i+ = l_i + 2 beta (x+ - y_i+), which has y_i+ and l_i+ = (l_i + l_half_i+)/2 in it.
+    that l_half_i+ = l_i + 2 beta (x+ - y_i+), which contains y_i+ and l_i+ = (l_i + l_half_i+)/2.
     """
     alpha, beta, gamma = known.steps
     halves = sent["half"]

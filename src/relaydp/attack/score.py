@@ -1,4 +1,4 @@
-"""How good an attack was. The truth comes in here and nowhere else."""
+"""The quality of an attack. Only this module takes the true records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SSIM_LUMINANCE, SSIM_CONTRAST = 0.01, 0.03  # K1 and K2 there
 
 
 def relative_errors(inferred: Inferred, truth: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
-    """||found - true|| / ||true|| of each inferred gradient; NaN where the attack itself says that it is not exact.
+    """||found - true|| / ||true|| of each inferred gradient; NaN if the attack itself says that it is not exact.
 
     truth   (agent, point) -> that agent's mean gradient at the point, without the ridge: needs the records
     """
@@ -50,7 +50,7 @@ def exact_share(found: np.ndarray, truth: np.ndarray, tolerance: float = 1e-9) -
 
 @dataclass(frozen=True)
 class Score:
-    """How near a reconstruction came, image by image in the truth's order, after the best matching."""
+    """The error of a reconstruction, image by image in the order of the true records, after the best matching."""
 
     mse: np.ndarray
     psnr: np.ndarray  # dB
@@ -60,7 +60,8 @@ class Score:
 
 
 def score(found: Reconstruction, images: np.ndarray, labels: np.ndarray, low: float = 0.0, high: float = 1.0) -> Score:
-    """Compare a reconstruction with the true batch. A gradient does not tell the order of its records: nor need it."""
+    """Compare a reconstruction with the true batch. A gradient does not determine the order of its records, so they are
+    matched first."""
     order = match(found.images, images)
     pairs = [(found.images[i], np.asarray(true)) for i, true in zip(order, images, strict=True)]
     similar = [ssim(a, b, low, high) if a.ndim == 3 else np.nan for a, b in pairs]
@@ -74,7 +75,7 @@ def score(found: Reconstruction, images: np.ndarray, labels: np.ndarray, low: fl
 
 
 def match(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """The one-to-one matching of two batches with the least total squared error: found[order] beside truth."""
+    """The one-to-one matching of two batches with the least total squared error: found[order] corresponds to truth."""
     found, truth = _pair(found, truth)
     a, b = found.reshape(len(found), -1), truth.reshape(len(truth), -1)
     cost = np.mean((b[:, None, :] - a[None, :, :]) ** 2, axis=2)

@@ -1,8 +1,8 @@
-"""What a reconstruction attack is given and what it returns, and the parts the attacks have in common.
+"""The input and output of a reconstruction attack, and the common parts of the attacks.
 
-`Shared` is the attacker's whole view: a gradient as it was inferred from the wire, the model and its public parameters,
-and what everybody knows about a record: its shape and the range of its values. It has no field for an image or a label,
-so an attack cannot peek; the truth goes to `relaydp.attack.score` and nowhere else.
+`Shared` is the attacker's whole input: a gradient inferred from messages, the model and its public parameters, and the
+public facts about a record: its shape and the range of its values. It has no field for an image or a label, so an
+attack cannot use them; the true records go to `relaydp.attack.score` only.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from relaydp.attack.models import Linear, Model, Params
 from relaydp.errors import InputError
 
 Progress = Callable[[int, int], None]  # (iterations done, iterations in all)
-SNAPSHOTS = 12  # iterates kept on the way, for the curve of the error over iterations
-START_SPREAD = 0.2  # of the value range, round its middle: where every search starts
+SNAPSHOTS = 12  # iterates kept during a search, for the curve of the error over iterations
+START_SPREAD = 0.2  # of the value range, around its middle: the starting points of every search
 SCALES = (4.0, 0.3, 0.02, 1e-3)  # logarithms of the factors that a scale is fitted within, one after the other
-GUESSES = 64  # random images that stand in for the batch when its mean prediction is estimated
+GUESSES = 64  # random images used instead of the batch to estimate its mean prediction
 
 
 @jax.tree_util.register_dataclass
@@ -47,14 +47,14 @@ class Shared:
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """What an attack believes the batch was.
+    """An attack's reconstruction of the batch.
 
     images    (batch, *shape), within the public range
     labels    (batch,)
-    losses    (restarts, steps): the attack's own objective, the only quality it can see
-    restart   the one that won: the smallest final distance between gradients
+    losses    (restarts, steps): the attack's own objective, the only quality it can measure
+    restart   the best one: the smallest final distance between gradients
     at, path  iterations, and the winner's images after each: (snapshots, batch, *shape)
-    note      what the gradient does and does not identify, where the attack can tell
+    note      what the gradient does and does not identify, if the attack knows it
     """
 
     images: np.ndarray
@@ -67,7 +67,7 @@ class Reconstruction:
 
 
 def check(shared: Shared, batch: int, steps: int, restarts: int) -> None:
-    """Refuse what no attack can work with, before anything is compiled."""
+    """Refuse unusable input before anything is compiled."""
     for name, value in (("batch", batch), ("steps", steps), ("restarts", restarts)):
         if value < 1:
             raise InputError(f"{name}={value}; it must be 1 or more. Leave it out for the default.")
@@ -89,7 +89,8 @@ def check(shared: Shared, batch: int, steps: int, restarts: int) -> None:
 
 
 def squared_distance(found: Params, target: Params) -> Float[Array, ""]:
-    """||found - target||^2 / ||target||^2, all parameters together; relative, so that one prior's weight suits all."""
+    """||found - target||^2 / ||target||^2, all parameters together; relative, so that one prior weight fits all
+    models."""
     apart = sum(jnp.sum((found[k] - target[k]) ** 2) for k in target)
     return jnp.asarray(apart / sum(jnp.sum(target[k] ** 2) for k in target))
 
@@ -104,7 +105,7 @@ def cosine_distance(found: Params, target: Params) -> Float[Array, ""]:
 def total_variation(images: Array) -> Float[Array, ""]:
     """Sum of |differences| of neighbouring pixels, mean over the images; 0 for records that are not images.
 
-    A sum, where the literature often takes a mean: one weight then suits 8 x 8 digits and colour photographs.
+    A sum, where the literature often takes a mean: one weight then fits 8 x 8 digits and colour photographs.
     """
     if images.ndim != 4:
         return jnp.zeros((), images.dtype)
@@ -112,11 +113,11 @@ def total_variation(images: Array) -> Float[Array, ""]:
     return (down + across) / images.shape[0]
 
 
-# -- where searches start, and how they run
+# -- starting points and loop of the searches
 
 
 def first_images(shared: Shared, key: PRNGKeyArray, restarts: int, batch: int) -> Float[Array, "restarts batch ..."]:
-    """Noise round the middle of the public range."""
+    """Noise around the middle of the public range."""
     size = (restarts, batch, *shared.shape)
     noise = jax.random.normal(key, size, shared.params["W"].dtype)
     return 0.5 * (shared.low + shared.high) + START_SPREAD * (shared.high - shared.low) * noise
@@ -147,7 +148,8 @@ def descend(
     steps: int,
     progress: Progress | None,
 ) -> tuple[Any, np.ndarray, list[Array]]:
-    """Run `advance(state, start, stop)` to the end, stopping now and then to keep the images and to tell `progress`."""
+    """Run `advance(state, start, stop)` to the end, stopping at intervals to store the images and to report
+    `progress`."""
     at = np.unique(np.linspace(0, steps, min(SNAPSHOTS, steps) + 1).round().astype(int))
     path = [images(state)]
     for start, stop in zip(at[:-1], at[1:], strict=True):
@@ -161,7 +163,7 @@ def descend(
 def finish(
     shared: Shared, scores: Array, labels: Array, losses: Array, at: np.ndarray, path: list[Array]
 ) -> Reconstruction:
-    """Pick the restart whose gradient fits best (a diverged one never) and keep its images, within the public range."""
+    """Pick the restart whose gradient fits best (never a diverged one) and keep its images, within the public range."""
     final = np.asarray(scores, dtype=np.float64)
     winner = int(np.argmin(np.where(np.isfinite(final), final, np.inf)))
     kept = np.clip(np.stack([np.asarray(images[winner], dtype=np.float64) for images in path]), shared.low, shared.high)
@@ -183,9 +185,7 @@ class Objective:
     distance: Callable[[Params, Params], Array]
     decay: Callable[[Array], Array]
     prior: Callable[..., Array]
-    scale_free: bool = (
-        False  # whether `distance` may not see how bright an image is: its scale is then fitted at the end
-    )
+    scale_free: bool = False  # whether `distance` may ignore an image's brightness: its scale is then fitted at the end
 
     def match(self, shared: Shared, y: Array, X: Array) -> Array:
         return self.distance(shared.model.gradient(shared.params, X, y), shared.gradient)
@@ -194,7 +194,7 @@ class Objective:
 class Weights(NamedTuple):
     stepsize: float  # Adam's first step, in units of the value range
     variation: float  # w_0
-    signed: bool  # Adam sees only the signs of the slopes
+    signed: bool  # Adam uses only the signs of the slopes
     prior: tuple[float, ...] = ()
 
 
@@ -233,7 +233,7 @@ def search(
 
 @jax.jit
 def _fit_scale(shared: Shared, y: Array, images: Array) -> Array:
-    """Each restart's images times the one number that brings their gradient's length closest to the shared one's."""
+    """Each restart's images times the factor that brings their gradient's length closest to the shared one's."""
 
     def apart(X: Array, scale: Array) -> Array:
         found = shared.model.gradient(shared.params, jnp.clip(scale * X, shared.low, shared.high), y)
@@ -241,7 +241,7 @@ def _fit_scale(shared: Shared, y: Array, images: Array) -> Array:
 
     def fit(X: Array) -> Array:
         scale = jnp.ones((), X.dtype)
-        for widths in SCALES:  # ever closer round the best so far
+        for widths in SCALES:  # in narrowing ranges around the best one
             tried = scale * jnp.exp(jnp.linspace(-widths, widths, 41, dtype=X.dtype))
             scale = tried[jnp.argmin(jax.lax.map(partial(apart, X), tried))]
         return jnp.clip(scale * X, shared.low, shared.high)
@@ -286,13 +286,13 @@ def restore_labels(shared: Shared, batch: int, key: PRNGKeyArray) -> Array:
 
         (1)  g_W[:, k] = (1/m) sum_j (p_jk - [y_j = k]) h_j,    g_b[k] = (1/m) sum_j p_jk - m_k / m
 
-    so a column of g_W has a negative entry only if class k is in the batch. Where that names `batch` classes, no label
+    so a column of g_W has a negative entry only if class k is in the batch. If there are `batch` such classes, no label
     repeats, and they are the answer (Yin et al. 2021, arXiv 2104.07586; one record: Zhao et al. 2020, arXiv
     2001.02610). Otherwise labels may repeat, and their numbers are estimated from the mean prediction on random images:
 
         (2)  m_k ~ m (mean p_k - g_b[k]), rounded to whole numbers with sum m    (Wainakh et al. 2021, arXiv 2105.09369)
 
-    (1) is exact for a noise-free gradient; (2) is an estimate, good while predictions differ little between images.
+    (1) is exact for a noise-free gradient; (2) is an estimate, good if predictions differ little between images.
     """
     model, gradient = shared.model, shared.gradient
     if model.loss == "least-squares" or (model.loss == "logistic" and "b" not in gradient):
@@ -314,7 +314,7 @@ def restore_labels(shared: Shared, batch: int, key: PRNGKeyArray) -> Array:
         return jnp.sort(jnp.argsort(jnp.asarray(lowest))[:batch])  # (1), Yin's rule
     expected = batch * np.asarray(jnp.mean(jax.nn.softmax(scores), axis=0) - gradient["b"])  # (2)
     counts = np.zeros(len(lowest), dtype=int)
-    counts[present] = 1  # by (1) each of them occurs; the rest goes, one by one, to where most is missing
+    counts[present] = 1  # by (1) each of them occurs; the rest goes to the largest deficits, one by one
     while counts.sum() < batch:
         counts[int(np.argmax(expected - counts))] += 1
     return jnp.asarray(np.repeat(np.arange(len(counts)), counts))
@@ -326,7 +326,7 @@ def _scores(model: Model, params: Params, images: Array) -> Float[Array, "batch 
 
 
 def known_or_restored(shared: Shared, labels: Any, batch: int, key: PRNGKeyArray) -> Float[Array, "batch outputs"]:
-    """The labels an attack works with, in the relaxed form: those it was told, else those the gradient tells."""
+    """The labels an attack works with, in the relaxed form: the given ones, or else those from the gradient."""
     if labels is None:
         found = restore_labels(shared, batch, key)
     else:

@@ -1,8 +1,8 @@
-"""What an eavesdropper has, and what it makes of it.
+"""What an eavesdropper knows, and what it infers.
 
 It sees every message on every link, with sender, receiver and order. It knows the graph, the algorithm and all its
 steps, the start x0, the weights of ridge and r, and the sizes m_i. It does not see records, estimates, prices or noise.
-`View` is exactly that and nothing else: an attack gets a `View`, the truth goes to the scorer only.
+`View` is exactly this knowledge: an attack gets a `View`, and the true records go to the scorer only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Sent = Mapping[str, Any]  # payload arrays by name: (hops, ...) of a relay, (rou
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """All that an eavesdropper sees and knows of one run."""
+    """All that an eavesdropper sees and knows about one run."""
 
     transcript: Transcript
     algorithm: str
@@ -36,8 +36,8 @@ class View:
     x0: np.ndarray
     l2: float = 0.0  # weight of the ridge inside every f_i
     regulariser: Regulariser = field(default_factory=none)
-    intercepts: int = 0  # trailing coefficients that neither ridge nor r touches
-    noisy: bool = False  # whether messages carry noise of their own; noise on gradients or in objectives is no such
+    intercepts: int = 0  # trailing coefficients that neither ridge nor r applies to
+    noisy: bool = False  # whether messages carry their own noise, other than noise on gradients or in objectives
     walk: str | None = None
     sizes: np.ndarray | None = None  # m_i
 
@@ -51,7 +51,7 @@ class View:
 
     @classmethod
     def of(cls, result: Result, *, regulariser: Regulariser | None = None, intercepts: int | None = None) -> View:
-        """What leaks of a run that is at hand: its transcript and the public part of its config, and no more.
+        """The view of a given run: its transcript and the public part of its config only.
 
         A custom `regulariser` is not in the config, nor are softmax's `intercepts`: pass them.
         """
@@ -79,9 +79,9 @@ class View:
 
 
 class Known(NamedTuple):
-    """The public part of a view as the inference functions use it; the messages come as arrays beside it.
+    """The public part of a view as the inference functions use it; the messages are separate arrays.
 
-    Everything here is fixed for a plan, so that one inference can be mapped over the messages of many runs.
+    Everything here is fixed by a plan, so that one inference can be mapped over the messages of many runs.
     """
 
     agents: int
@@ -90,7 +90,7 @@ class Known(NamedTuple):
     penalty: Penalty
     network: Network
     holder: np.ndarray  # (hops,) who sent; unused in rounds
-    acts: np.ndarray  # (hops,) or (rounds, agents): who touched its records
+    acts: np.ndarray  # (hops,) or (rounds, agents): who used its records
     noisy: bool
 
     def everyone(self) -> Float[Array, "agents dim"]:
@@ -108,30 +108,31 @@ class Known(NamedTuple):
         return self.holder[self.hops]
 
     def visits(self, sent: Array, start: Array) -> tuple[Array, Array]:
-        """What each acting holder of a relay received, and what it passed on."""
+        """What each acting holder of a relay received, and what it sent."""
         before = jnp.concatenate([start[None], sent[:-1]])
         return before[self.hops], sent[self.hops]
 
     def trusted(self, smooth: Array) -> Array:
-        """Noise on the messages leaves no coordinate exact, unless a function knows a way round it."""
+        """With noise on the messages no coordinate is exact, unless a function can cancel it."""
         return smooth & (not self.noisy)
 
 
 class Guess(NamedTuple):
-    """What an inference function finds, one row an activation. The first three are public and the same for all runs."""
+    """What an inference function finds, one row per activation. The first three are public and the same for all
+    runs."""
 
     hop: np.ndarray  # (rows,) hop or round
     agent: np.ndarray  # (rows,)
-    read: np.ndarray  # (rows,) whether there is a gradient; the last activations of a run may not have shown theirs yet
+    read: np.ndarray  # (rows,) whether there is a gradient; it may be missing for a run's last activations
     point: Float[Array, "rows dim"]  # where the gradient was taken
-    gradient: Float[Array, "rows dim"]  # of f_i there, as the oracle gave it
+    gradient: Float[Array, "rows dim"]  # of f_i there, as the oracle returned it
     exact: Bool[Array, "rows dim"]  # coordinates of the gradient that are exact up to rounding
     point_exact: Bool[Array, "rows dim"]
     price: Float[Array, "rows dim"] | None = None  # RECAL's l_i before the activation
 
 
 def by_visit(known: Known, point: Array, gradient: Array, exact: Array, price: Array | None = None) -> Guess:
-    """A relay's rows: one an activation, in order. Points are not behind a prox: only noise hides them."""
+    """A relay's rows: one per activation, in order. Points are not hidden by a prox, only by noise."""
     seen = known.trusted(jnp.ones_like(exact))
     return Guess(known.hops, known.who, np.ones(len(known.hops), bool), point, gradient, exact, seen, price)
 
@@ -147,11 +148,11 @@ def by_round(known: Known, point: Array, gradient: Array, exact: Array, price: A
 
 @dataclass(frozen=True, eq=False)
 class Inferred:
-    """The gradients an eavesdropper has worked out, one row an activation that left a trace in the messages.
+    """The gradients that an eavesdropper has inferred, one row per activation that the messages reveal.
 
-    `gradient` is the mean gradient of the agent's losses, ridge taken off: what the oracle released. In a private run
-    that is the noisy one (with noise in the objective: the gradient at the minimiser plus that noise), and more cannot
-    be had.
+    `gradient` is the mean gradient of the agent's losses, without the ridge: what the oracle released. In a private run
+    that is the noisy one (with noise in the objective: the gradient at the minimiser plus that noise), and nothing more
+    can be inferred.
     """
 
     agent: np.ndarray  # (rows,)

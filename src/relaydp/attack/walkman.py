@@ -4,8 +4,8 @@
     (4)  t+   = t + ( 2 y_i+ - y_i - x ) / n           solved for y_i+
     (3)  z_i+ = z_i + beta (x - y_i+)
 
-and by (2), z_i+ IS the gradient: at y_i in the gradient form, at y_i+ in the exact one. No prox has to be undone. Noise
-on t is on y_i+ too, and stays there.
+and by (2), z_i+ IS the gradient: at y_i in the gradient form, at y_i+ in the exact one. No prox has to be inverted.
+Noise on t is also on y_i+, and remains there.
 """
 
 from __future__ import annotations
