@@ -1,7 +1,7 @@
-"""Audits: privacy claims put to the test by experiment.
+"""Audits: tests of privacy claims by experiment.
 
-audit      how well can two neighbouring data sets be told apart?  -> a lower bound on epsilon
-campaign   what does an eavesdropper make of a run's messages?     -> records, beside the true ones
+audit      how well can two neighbouring data sets be distinguished?  -> a lower bound on epsilon
+campaign   what can an eavesdropper compute from a run's messages?    -> records, compared with the true ones
 """
 
 from relaydp.auditing.auditor import AuditReport, Bound, audit

@@ -1,15 +1,16 @@
-"""audit: put a privacy claim to the test by experiment. It has two layers.
+"""audit: test a privacy claim by experiment, in two layers.
 
-First the noise is looked at (`relaydp.auditing.noise`): runs of `solve`'s own loop, on records that the auditor knows,
-so that it knows the noise of every release exactly, and can say of each whether it is what the claim charges for. What
-fails there refutes the claim: its epsilon is an account of noise that is not there.
+First the noise is tested (`relaydp.auditing.noise`): in runs of `solve`'s own loop, on records that the auditor knows,
+it computes the noise of every release exactly, and checks that it is the noise that the claim charges for. A failure
+refutes the claim, because its epsilon is computed for other noise.
 
 Then two neighbouring problems, D and D', run thousands of times each with fresh noise. An attacker that sees a
-transcript says which of the two it was; how often it is wrong bounds epsilon from below (`relaydp.auditing.bounds`). A
-bound above the claim refutes it, at the stated confidence. A bound below the claim proves nothing more than that this
-canary and these attacks found nothing; a bound close to it says that the accounting gives nothing away.
+transcript guesses which of the two it was; the rate of its errors bounds epsilon from below
+(`relaydp.auditing.bounds`). A bound above the claim refutes it, at the stated confidence. A bound below the claim
+proves nothing more than that this canary and these attacks found nothing; a bound close to it shows that the accounting
+is tight.
 
-No run is used twice: a quarter of them fits the learnt score and chooses the thresholds, the rest is counted.
+No run is used twice: a quarter of them is used to fit the learnt score and choose the thresholds, the rest is counted.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from relaydp.planning.run_plan import Plan
 from relaydp.privacy import SOUND, Budget, epsilon_exact
 from relaydp.problem import Problem
 
-RELEASES = 60  # of all agents together, at least: enough to see them compose, and what happens once in fifty
+RELEASES = 60  # of all agents together, at least: enough to test their composition, and rare events
 ACTIVATIONS = 6  # of each agent, at least
-NOISE = 0.1  # of the doubt: for all questions to the noise
-RUNS = {"gradient": 100_000, "objective": 10_000, "published": 100_000}  # an exact minimiser is dear
-HELD_OUT = 0.25  # of the runs: fits the learnt score and chooses thresholds
+NOISE = 0.1  # share of the error probability for all tests of the noise
+RUNS = {"gradient": 100_000, "objective": 10_000, "published": 100_000}  # an exact minimiser takes long
+HELD_OUT = 0.25  # share of the runs that fit the learnt score and choose thresholds
 LEAST_RUNS = 400  # below this even a perfect attack proves little
 THRESHOLDS = 200  # tried on the held-out runs
-FLOOR = 1e-9  # least variance in the learnt score, in units of each residual's spread: some may have none
+FLOOR = 1e-9  # least variance in the learnt score, in units of each residual's spread, which may be 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Bound:
     """One lower bound on epsilon, valid together with the report's others at the report's confidence."""
 
     score: str  # "ratio" or "learnt"
-    kind: str  # "any": whatever the mechanism; "gaussian": refutes a claim of mu-GDP only
+    kind: str  # "any": for any mechanism; "gaussian": refutes a claim of mu-GDP only
     epsilon: float
     mu: float | None  # of a gaussian bound
     threshold: float
@@ -67,7 +68,7 @@ class Bound:
 
 @dataclass(frozen=True, eq=False)
 class AuditReport:
-    """What was claimed, what the experiment proves, and the verdict."""
+    """The claim, what the experiment proves, and the verdict."""
 
     algorithm: str
     mechanism: str
@@ -79,13 +80,13 @@ class AuditReport:
     canary: str
     claimed: float  # epsilon, by the mechanism's own account (published: its paper's)
     delta: float
-    epsilon: float  # the best lower bound that the claim can be held to
+    epsilon: float  # the best lower bound that applies to the claim
     confidence: float
-    runs: int  # in all: half under D, half under D'; 0 where the first layer had refuted the claim
-    reach: float | None  # about the most that this canary could show; None where the noise is not Gaussian
+    runs: int  # in all: half under D, half under D'; 0 if the first layer refuted the claim
+    reach: float | None  # about the largest epsilon that this canary can show; None if the noise is not Gaussian
     bounds: tuple[Bound, ...]
-    checks: tuple[Check, ...]  # of the first layer; none for the published mechanism, whose noise is elsewhere
-    noise: str  # where the noise of the runs came from: "secret", as in a private run, or "seed"
+    checks: tuple[Check, ...]  # of the first layer; empty for the published mechanism, whose noise is elsewhere
+    noise: str  # the source of the noise of the runs: "secret", as in a private run, or "seed"
     agent: int  # whose record differs
     verdict: str  # "consistent" or "refuted"
     sentence: str
@@ -98,7 +99,7 @@ class AuditReport:
         return self.verdict == "refuted"
 
     def best(self, kind: str) -> Bound | None:
-        """The largest bound of a kind, or None where nothing was counted."""
+        """The largest bound of a kind, or None if no run was counted."""
         return max((bound for bound in self.bounds if bound.kind == kind), key=lambda b: b.epsilon, default=None)
 
     def summary(self) -> dict[str, Any]:
@@ -154,54 +155,55 @@ def audit(
     first_layer: bool = True,
     progress: bool | Progress | None = None,
 ) -> AuditReport:
-    """Test a mechanism's privacy claim by experiment, and say what that proves.
+    """Test a mechanism's privacy claim by experiment, and report what that proves.
 
-    The first layer looks at the noise of every release. The second layer runs two neighbouring problems, D and D', many
-    times each, and bounds epsilon from below by how well an attacker tells them apart. A bound above the claim refutes
-    it. A bound below the claim proves nothing more than that this canary and these attacks found nothing.
+    The first layer tests the noise of every release. The second layer runs two neighbouring problems, D and D', many
+    times each, and bounds epsilon from below by how well an attacker distinguishes them. A bound above the claim
+    refutes it. A bound below the claim proves nothing more than that this canary and these attacks found nothing.
 
-    A method that sends its copies at the beginning of a round ends with a release that no message shows: `reach` says
+    A method that sends its copies at the beginning of a round ends with a release that is in no message: `reach` says
     how much of the claim the messages can show.
 
     The learnt score and all thresholds come from a quarter of the runs, the counts from the others. Four bounds are
-    computed (two scores, two kinds), each at a quarter of the doubt, less the tenth of it that the first layer has: all
-    hold together at `confidence`. A gaussian bound counts for "gradient" only, since only it claims mu-GDP.
+    computed (two scores, two kinds), each with a quarter of the error probability, after the tenth of it for the first
+    layer: all hold together at `confidence`. A gaussian bound counts for "gradient" only, since only it claims mu-GDP.
 
     Args:
         algorithm: A name from `relaydp.algorithms()`. Default: "recal".
         mechanism: "gradient" (the default; claims mu-GDP with the budget's mu), "objective" (claims, in real numbers,
             its exact epsilon), or "published" (claims the paper's epsilon).
-        budget: The claim to put to the test. Default: Budget(1, 1e-5).
-        agents: The number of agents, where neither a graph nor a problem is given. Default: 3.
+        budget: The claim to test. Default: Budget(1, 1e-5).
+        agents: The number of agents, if neither a graph nor a problem is given. Default: 3.
         graph: Who may send to whom. Default: a ring of `agents`.
         walk: As in `solve`, except "lazy". Default: "tour".
         runs: Runs of the second layer in all, 400 or more, half under D and half under D'; the bound's width falls like
             1/sqrt(runs). Default: 100,000 (10,000 for "objective").
         activations: Releases per agent. Default: enough for 60 of all agents together, and at least 6.
         canary: The record that differs. "worst" (the default) attains the sensitivity; "mislabelled", "stranger",
-            "turned" and "long" are more ordinary records. The first layer has them all.
+            "turned" and "long" are more ordinary records. The first layer tests all of them.
         confidence: The probability with which all bounds hold together, between 0.5 and 1. Default: 0.999.
         seed: None (the default): noise is drawn as a private run draws it, from the operating system, or for
             "objective" and "published", which no private run has, as a simulation draws it. A number: as a simulation
-            with that seed, so that the audit can be repeated. Whose record differs is drawn too.
+            with that seed, so that the audit can be repeated. The agent whose record differs is random, too.
         problem: A Problem one of whose records is replaced by the canary, or your own neighbours (D, D'). Default: a
             small problem in which the worst canary has its full effect.
         variant: As in `solve`.
         steps: As in `solve`. Default: "tuned".
         ratio: As in `solve`.
-        first_layer: False: leave the noise alone, and only tell D from D'. Default: True.
+        first_layer: False: do not test the noise, only distinguish D from D'. Default: True.
         progress: As in `solve`. Default: None, a bar when stderr is a terminal.
 
     Returns:
         An AuditReport. `verdict` is "consistent" or "refuted", and `sentence` says why. `claimed` is the claim's
-        epsilon, `epsilon` the best lower bound, `reach` about the most that this canary could show (None where the
-        noise is not Gaussian). `checks` has the first layer, `bounds` every bound, and `summary()` is one JSON object.
+        epsilon, `epsilon` the best lower bound, `reach` about the largest epsilon that this canary can show (None if
+        the noise is not Gaussian). `checks` has the first layer, `bounds` every bound, and `summary()` is one JSON
+        object.
 
     Raises:
         InputError: A name is unknown; `walk`, `runs`, `confidence`, `seed` or `activations` is out of range; D and D'
             are not neighbours, or have the same gradient at the start; or the runs would take too much memory.
-        PrivacyError: `budget` is not a Budget, the algorithm does not have the mechanism, or secret noise cannot keep
-            the claim.
+        PrivacyError: `budget` is not a Budget, the algorithm does not have the mechanism, or secret noise cannot
+        guarantee the claim.
 
     Example:
         >>> import relaydp as rd
@@ -216,10 +218,10 @@ def audit(
     elif problem is not None:
         agents = problem[0].agents
     network = ring(agents) if graph is None else graph
-    # only simulations have noise in the objective, and an audit of it needs no secret: another seed for every audit
+    # only simulations have noise in the objective, and an audit of it needs no secret noise, only a new seed
     drawn = secrets.randbits(SEED_BITS) if seed is None and mechanism == "objective" else seed
     source = choose_source(drawn, mechanism)
-    draw = np.random.default_rng(secrets.randbits(64) if seed is None else seed)  # of what is public about an audit
+    draw = np.random.default_rng(secrets.randbits(64) if seed is None else seed)  # for the public choices of an audit
     given = built_in(network.agents, mechanism, int(draw.integers(2**31))) if problem is None else problem
     pair, others = _neighbours(given, canary, draw)
     plans = [
@@ -238,7 +240,7 @@ def audit(
             variant=variant,
             noise=None,
         )
-        for side in (pair.first, pair.second, *others)  # which share all that is public, and so their plan
+        for side in (pair.first, pair.second, *others)  # all public facts are the same, and so the plan
     ]
     plan = plans[0]
     if isinstance(source, Secret):
@@ -304,7 +306,7 @@ def audit(
 def _neighbours(
     given: Problem | tuple[Problem, Problem], canary: str, draw: np.random.Generator
 ) -> tuple[Neighbours, list[Problem]]:
-    """D and D', and the same with other kinds of record in that place: a random one, of a random agent."""
+    """D and D', and the same problem with other kinds of record in that place, which is random."""
     if isinstance(given, tuple):
         return neighbours(given, canary), []
     agent = int(draw.integers(given.agents))
@@ -322,7 +324,7 @@ def _look_at_noise(
     doubt: float,
     progress: bool | Progress | None,
 ) -> list[Check]:
-    """The first layer: what it costs and what is computed, without noise; then the noise."""
+    """The first layer: cost and values, without noise; then the noise."""
     known = public_part(plan, problems[0], network, placed(np.zeros(problems[0].dim)))
     count = runs_needed(int(plan.route.acts.sum()), plan.facts.dim)
     with shown(progress, f"the noise of {count} runs of {facts['algorithm']}") as report:
@@ -386,7 +388,7 @@ def _refuted_by_its_noise(
 
 
 def _refuted(facts: dict[str, Any], checks: tuple[Check, ...], sentence: str, seconds: float) -> AuditReport:
-    """Before the second layer: there is no epsilon left to bound."""
+    """The report of a claim that was refuted before the second layer."""
     return AuditReport(
         **facts,
         epsilon=math.inf,
@@ -421,8 +423,8 @@ def _scores(
 def _learn(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """The log-likelihood ratio of two Gaussians fitted to the residuals of held-out runs.
 
-    It knows nothing of the mechanism. Noise that repeats makes a direction of (almost) no variance, noise or steps that
-    depend on the record make other means or covariances: both are in the fit.
+    It does not depend on the mechanism. Repeated noise gives a direction of (almost) no variance, and noise or steps
+    that depend on the record give other means or covariances: the fit detects both.
     """
     both = np.concatenate([first, second])
     centre, spread = both.mean(axis=0), both.std(axis=0)
@@ -477,7 +479,7 @@ def _errors(first: np.ndarray, second: np.ndarray, threshold: float) -> tuple[in
 
 
 def _middle(first: np.ndarray, second: np.ndarray) -> float:
-    """Half-way between the medians: where two bells of equal width are told apart best."""
+    """Half-way between the medians: the best threshold between two normal distributions of equal variance."""
     return float((np.median(first) + np.median(second)) / 2.0)
 
 
@@ -506,7 +508,7 @@ def _sentence(facts: dict[str, Any], best: Bound, verdict: str, runs: int) -> st
 
 
 def _what(facts: dict[str, Any]) -> str:
-    """What was audited, where it was no private run's noise."""
+    """A note if the audited noise is not that of a private run."""
     if facts["mechanism"] == "objective":
         return (
             " A simulation was audited: no other runs have noise in the objective, whose claim is about real numbers."

@@ -1,11 +1,11 @@
-"""campaign: attack runs, and compare what comes out with the truth.
+"""campaign: attack runs, and compare the results with the true records.
 
-    fresh_runs(problem)  or  saved_run(folder)   ->  targets: runs, and the channels each is read through
-    campaign(targets, methods)                   ->  rows: one a run, channel and method, with its marks
-    Campaign.save(folder), load_attack(folder)       the rows and the images, which are records: keep them as records
+    fresh_runs(problem)  or  saved_run(folder)   ->  targets: runs, and the channels through which each is read
+    campaign(targets, methods)                   ->  rows: one per run, channel and method, with its scores
+    Campaign.save(folder), load_attack(folder)       the rows and the images, which are records: protect them as such
 
-Attacks get messages and public facts. The records are the target's `truth`: they go to the scorer, after an attack has
-answered.
+Attacks get messages and public facts. The records are the target's `truth`: they go to the scorer only, after an attack
+has finished.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ ACTIVATIONS = 5
 BUDGETS = (Budget(12.0, 1e-5), Budget(1.0, 1e-5))
 MECHANISMS = ("none", "published", "gradient")
 RECOVERED = 1e-6  # a gradient with a smaller relative error counts as recovered
-SATURATED = 1e-200  # far out a slope vanishes; relative to a smaller gradient than this no error has a meaning
-# The layout of the catalogue's images: (height, width, channels), and whether channels lie one after the other.
+SATURATED = 1e-200  # at extreme scores a slope vanishes; an error relative to a smaller gradient is meaningless
+# The layout of the catalogue's images: (height, width, channels), and whether the channels are stored one after the
+# other.
 IMAGES = {
     "fashion-small": ((14, 14, 1), False),
     "digits": ((8, 8, 1), False),
@@ -64,7 +65,7 @@ Report = Callable[[str, int, int], None]  # (what is being done, done, in all)
 
 
 class Reading(NamedTuple):
-    """The gradients that one channel of a run gives away, and how far each is from the true one."""
+    """The gradients that one channel of a run reveals, and the error of each."""
 
     channel: str | None
     found: Inferred
@@ -73,7 +74,8 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """One run and the channels it is read through. `truth` holds the records: the scorer's, never an attack's."""
+    """One run and the channels through which it is read. `truth` has the records, for the scorer and never for an
+    attack."""
 
     label: str
     result: Result
@@ -84,7 +86,7 @@ class Target:
 
     @classmethod
     def of(cls, label: str, result: Result, truth: Problem | None, notes: tuple[str, ...] = ()) -> Target:
-        """A run with what everybody knows of its records, read through both of recal's channels where noise makes them
+        """A run with the public facts about its records, read through both of recal's channels if noise makes them
         differ."""
         shape, planes = IMAGES.get(result.config["problem"]["data"], (None, False))
         two = result.algorithm == "recal" and result.mechanism == "published"
@@ -117,7 +119,7 @@ def fresh_runs(
     seed: int = 0,
     report: Report | None = None,
 ) -> list[Target]:
-    """The runs the paper's claim is about, on a ring: RECAL without noise ("none"), the published DP-RECAL at the
+    """The runs that the paper's claim concerns, on a ring: RECAL without noise ("none"), the published DP-RECAL at the
     smallest budget ("published"), the sound DP-RECAL at each ("gradient")."""
     for name in mechanisms:
         choose("mechanism", name, MECHANISMS)
@@ -157,9 +159,9 @@ def saved_run(
     *,
     asks: str = "data=",
 ) -> Target:
-    """The run in a result folder. Without its data it can still be attacked; a note then says why it is not scored.
+    """The run in a result folder. Without its data it can still be attacked; then a note says why it is not scored.
 
-    asks   what a message calls the `data` argument
+    asks   the name of the `data` argument in messages
     """
     result = load_result(folder)
     spec = result.config["problem"]
@@ -167,10 +169,10 @@ def saved_run(
     try:
         truth = build_again(spec, find_records(spec, data, cure=f"pass {asks}"))
     except RelayError as error:
-        if data is not None:  # asked for, so its absence is an error
+        if data is not None:  # requested, so a missing one is an error
             raise
         notes = (f"Not scored: {error}",)
-    # The checksum is in keep/: who attacks a publish/ that was passed on brings records and is believed.
+    # The checksum is in keep/: for a publish/ alone the given records cannot be checked.
     if truth is not None and "data_sha256" in spec and truth.data.digest() != spec["data_sha256"]:
         raise InputError(f"the data is not what this result was made from (its checksum differs). Pass {asks}.")
     label = f"{result.algorithm}, {result.mechanism or 'no'} mechanism"
@@ -180,9 +182,9 @@ def saved_run(
 
 
 def few(data: Records, count: int) -> Records:
-    """The first `count` records (or all there are), taking the classes in turn where there are classes."""
+    """The first `count` records (or all there are), from the classes in turn if there are classes."""
     labels, codes = np.unique(data.y, return_inverse=True)
-    turn = np.empty(len(data), np.int64)  # how many of its class come before a record
+    turn = np.empty(len(data), np.int64)  # the number of earlier records of the same class
     for code in range(len(labels)):
         mine = np.flatnonzero(codes == code)
         turn[mine] = np.arange(len(mine))
@@ -195,15 +197,15 @@ def few(data: Records, count: int) -> Records:
 
 @dataclass(frozen=True, eq=False)
 class CampaignRow:
-    """One run through one channel by one method: what was got, and how near it came where the truth is at hand."""
+    """One run through one channel by one method: the result, and its error if the true records are known."""
 
     label: str
     target: Target
     exposure: Exposure
-    gradients: int  # activations that left a trace
+    gradients: int  # activations that messages reveal
     recovered: int | None = None  # gradients with a relative error below RECOVERED
     median_error: float = math.nan
-    mse: list[float] = field(default_factory=list)  # one an agent
+    mse: list[float] = field(default_factory=list)  # one per agent
     psnr: list[float] = field(default_factory=list)
     ssim: list[float] = field(default_factory=list)
     curve: list[float] = field(default_factory=list)  # median MSE after each of a search's snapshots
@@ -214,7 +216,7 @@ class CampaignRow:
 
     @property
     def images(self) -> np.ndarray:
-        """What was got, (n, height, width, channels) in [0, 1]."""
+        """The reconstructed images, (n, height, width, channels) in [0, 1]."""
         return self.target.about.images(self.exposure.records) / self.target.about.high
 
     def summary(self) -> dict[str, Any]:
@@ -248,7 +250,7 @@ def _median(values: list[float]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Campaign:
-    """All rows, run by run. The runs are of one problem, so the first speaks for all about data and records."""
+    """All rows, run by run. All runs are of one problem, so data and records are described by the first."""
 
     rows: tuple[CampaignRow, ...]
 
@@ -272,14 +274,14 @@ class Campaign:
 
     @property
     def original(self) -> np.ndarray | None:
-        """The true images, in [0, 1]; None where they are not at hand, or an agent's record is one of several."""
+        """The true images, in [0, 1]; None if they are unknown, or an agent has several records."""
         about, truth, agents = self.rows[0].target.about, self.rows[0].target.truth, self.rows[0].exposure.agent
         if truth is None or not _alone(truth, agents):
             return None
         return about.images(true_records(truth, agents)) / about.high
 
     def images(self) -> list[tuple[str, np.ndarray]]:
-        """Label and images of each row, the original first where there is one: as `draw_attack` takes them."""
+        """Label and images of each row, the original first if there is one, as `draw_attack` takes them."""
         many = len({row.exposure.method for row in self.rows}) > 1
         original = self.original
         shown = [] if original is None else [("original", original)]
@@ -297,7 +299,7 @@ class Campaign:
         }
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> Path:
-        """Write the folder that `load_attack` reads; all of it or nothing. Images are records, and a file says so."""
+        """Write the folder that `load_attack` reads, atomically. Images are records, and a file says so."""
         shown = self.images() if self.rows[0].target.about.is_image else []
         contains = CONTAINS if shown else NO_RECORDS
         head = {"attack": "relaydp", "version": VERSION, "contains": contains}
@@ -314,10 +316,10 @@ class Campaign:
 
 @dataclass(frozen=True, eq=False)
 class SavedAttack:
-    """A campaign as it was kept: what `Campaign.summary` and `Campaign.images` gave."""
+    """A saved campaign: the values of `Campaign.summary` and `Campaign.images`."""
 
     title: str
-    contains: str  # one sentence: whether records are in it
+    contains: str  # one sentence: whether it contains records
     summary: dict[str, Any]
     images: list[tuple[str, np.ndarray]]
     versions: dict[str, str]
@@ -354,7 +356,7 @@ def campaign(
     restarts: int | None = None,
     report: Report | None = None,
 ) -> Campaign:
-    """Attack every run through each of its channels by every method, and score what comes out.
+    """Attack every run through each of its channels by every method, and score the results.
 
         iterations, restarts   of a search; default: its own
 
@@ -406,7 +408,7 @@ def _attacks(
 
 
 def _scored(row: CampaignRow, reading: Reading) -> CampaignRow:
-    """The row with its marks. The records come in here, after the attack has answered."""
+    """The row with its scores. The records are used only here, after the attack has finished."""
     problem, got, about = row.target.truth, row.exposure, row.target.about
     if problem is None or reading.errors is None:
         return row
@@ -426,7 +428,7 @@ def _scored(row: CampaignRow, reading: Reading) -> CampaignRow:
 
 
 def _alone(problem: Problem, agents: np.ndarray) -> bool:
-    """Whether these agents have one record each: a mean of records is no record, and there is nothing to compare."""
+    """Whether these agents have one record each: a mean of records is not a record and cannot be compared."""
     return bool((problem.split.sizes[agents] == 1).all())
 
 
@@ -437,7 +439,7 @@ def true_records(problem: Problem, agents: np.ndarray) -> np.ndarray:
 
 
 def gradient_errors(found: Inferred, problem: Problem, result: Result) -> np.ndarray:
-    """||found - true|| / ||true|| of each inferred gradient, at the point that was inferred with it."""
+    """||found - true|| / ||true|| of each inferred gradient, at the inferred point."""
     agent_records = problem.working_records
     clip = problem.gradient_bound() if result.mechanism == "gradient" else None
     bound = None if clip is None else jnp.asarray(clip)

@@ -1,15 +1,15 @@
-"""Neighbours: two problems that differ in one record of one agent, chosen so that a run may show the difference.
+"""Neighbours: two problems that differ in one record of one agent, chosen to make the difference visible in a run.
 
-    worst        a record of the largest norm whose label is out of reach, on one side under D and on the other under
-                 D': its clipped gradient is -c v and +c v wherever the run goes, so that the mean moves by 2c/m
-    mislabelled  one record with the opposite label: what a wrong entry in a real data set does
-    stranger     one record replaced by another agent's: what one ordinary person more or less does
+    worst        a record of the largest norm with an extreme label, on one side under D and on the other under D': its
+                 clipped gradient is -c v and +c v at every point of the run, so that the mean moves by 2c/m
+    mislabelled  one record with the opposite label: the effect of a wrong entry in a real data set
+    stranger     one record replaced by another agent's: the effect of one ordinary person
     turned       the same label, the opposite features
     long         the opposite features, a thousand times as long: beyond what the public bounds allow, so that it is
                  shrunk
 
-The first decides about a claim. The others show how much less an ordinary record gives away, and give an audit's first
-layer records of many kinds to look at.
+The first one tests a claim. The others show how much less an ordinary record reveals, and give the first layer of an
+audit records of many kinds.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from relaydp.problem import Problem, huber, logistic
 from relaydp.problem.loss import CustomLoss
 
 CANARIES = ("worst", "mislabelled", "stranger", "turned", "long")
-FAR = 1e6  # a label no score comes near, in units of the gradient's slope
+FAR = 1e6  # a label far from every score, in units of the gradient's slope
 LONG = 1e3  # how much longer the long record is
 # The built-in problem is small, so that many runs of it take seconds. Its records have norms on both sides of the
-# bound, and most have gradients beyond the clip: whoever forgets to clip, or clips to something else, computes another
-# mean. So many records are two whole blocks of the fused kernel and a rest.
+# bound, and most have gradients above the clip: code that does not clip, or clips to another norm, computes another
+# mean. The number of records is two whole blocks of the fused kernel and a remainder.
 DIM, RECORDS = 3, 21
 NORM = 2.0  # public bound on records
-STEEP = 10.0  # of the built-in problem's loss, in units of the clip: without clipping a record would count tenfold
-BEND = 64  # records an agent where noise is in the objective: fewer bend too much for sixty minimisers
+STEEP = 10.0  # of the built-in problem's loss, in units of the clip: without clipping a record would count ten times
+BEND = 64  # records per agent with noise in the objective: with fewer, `bend` is too large for sixty releases
 RIDGE = 2.0  # and the ridge for that
 
 
 class Neighbours(NamedTuple):
-    """D and D', and where they differ."""
+    """D and D', and the place where they differ."""
 
     first: Problem
     second: Problem
@@ -46,12 +46,12 @@ class Neighbours(NamedTuple):
 
 
 def built_in(agents: int, mechanism: str, seed: int) -> Problem:
-    """A problem as small as can be: a few records of three features an agent; Huber's loss, or the logistic one, for
-    which alone noise in the objective is proved.
+    """A very small problem: a few records of three features per agent, with Huber's loss, or with the logistic one, the
+    only loss for which noise in the objective has a proof.
 
     The published mechanism assumes a bound c on the whole of an agent's gradient instead of clipping each record's. So
-    there the loss is no steeper than that, and an agent holds one record, which can then do all that the paper allows:
-    its claim is put to the test, not its assumption.
+    there the loss has at most that slope, and an agent has one record, which can have the whole effect that the paper
+    allows: the test concerns its claim, not its assumption.
     """
     draw = np.random.default_rng(seed)
     records = {"published": 1, "objective": BEND}.get(mechanism, RECORDS)
@@ -97,7 +97,7 @@ def every_canary(problem: Problem, agent: int, place: int) -> list[Problem]:
     for canary in CANARIES:
         try:
             found.append(neighbours(problem, canary, agent, place).second)
-        except InputError:  # not every problem has every kind
+        except InputError:  # some kinds do not exist for some problems
             continue
     return found
 
@@ -122,7 +122,7 @@ def _extreme(problem: Problem) -> tuple[tuple[np.ndarray, object], tuple[np.ndar
     if problem.classes is None:
         scale = FAR * max(1.0, problem.gradient_bound() or 1.0)
         return (long, scale), (long, -scale)
-    # two classes or more: no label is out of reach, so that the most is what two opposite labels differ by
+    # with classes no label is extreme, so the largest effect is the difference of two opposite labels
     return (long, problem.classes[0]), (long, problem.classes[-1])
 
 

@@ -1,22 +1,24 @@
-"""Noise that an auditor can see: an audit's first layer.
+"""Tests of the noise: the first layer of an audit.
 
-Whoever knows the records knows what every release would be without its noise, and so the noise itself, exactly. To tell
-two data sets apart takes a hundred thousand runs before it shows that noise is a tenth too small; to look at the noise
+An auditor who knows the records can compute every release without its noise, and so the noise itself, exactly.
+Distinguishing two data sets takes a hundred thousand runs to show that noise is a tenth too small; testing the noise
 takes a few dozen. The runs are those of `solve` (`engine.loop.run`: its scan, its oracle, its kernels, and its noise,
-secret or from seeds), on several data sets with other canaries. What the messages give away of each release is
-compared with a clipped mean that is worked out here, in NumPy, record by record:
+secret or from seeds), on several data sets with other canaries. The part of each release that the messages reveal is
+compared with a clipped mean that is computed here, in NumPy, record by record:
 
     z = (released - clipped mean) / scale                 standard normal, if the claim holds, in every coordinate
 
 For noise in the objective, of density exp(-|e|/scale), the length is mapped to a Gaussian vector's: z is normal again.
 
-What is asked of the z, release by release and not of all together only, each with a part of the doubt (Bonferroni):
+The tests of the z, for each release as well as for all together, each with a part of the error probability
+(Bonferroni):
 
-    price      the scales, charged with 2c/m as the proof says, cost no more than the claim           (no noise: exact)
-    values     what the engine computes before noise is the clipped mean, and no canary moves it further than is charged
+    price      the scales, charged with 2c/m as in the proof, cost at most the claim           (no noise: exact)
+    values     what the engine computes before noise is the clipped mean, and no canary moves it further than was
+               charged
     size       every release has the variance that is charged for; and so have all together
     centre     every release has mean 0; and so has every agent's, on every data set
-    releases   no two releases of a run are correlated, and no two that are k apart
+    releases   no two releases of a run are correlated, nor releases at a distance of k
     runs       no two runs have correlated noise, and no noise vector occurs twice anywhere
     shape      coordinates are uncorrelated, and normal (Kolmogorov and Smirnov)
 """
@@ -48,23 +50,23 @@ from relaydp.privacy.objective import bend
 from relaydp.problem import Problem
 from relaydp.problem.loss import CustomLoss
 
-NUMBERS = 40_000  # coordinates of noise to look at, all runs together
+NUMBERS = 40_000  # coordinates of noise to test, all runs together
 FEWEST, MOST = 32, 256  # runs
-POINTS = 24  # where the engine's clipped mean is compared with ours
-ROUNDING = 1e-8  # between two ways to compute one mean, as a part of the clip
-AT_ONCE = 2**20  # gradients of records
-COORDINATES = 64  # whose correlations are looked at
-SAME = 1e-6  # noise vectors that agree to this, in units of their scale, are one
+POINTS = 24  # points at which the engine's clipped mean is compared with ours
+ROUNDING = 1e-8  # between two computations of one mean, relative to the clip
+AT_ONCE = 2**20  # gradients of records computed at a time
+COORDINATES = 64  # coordinates whose correlations are tested
+SAME = 1e-6  # noise vectors that agree to this, in units of their scale, count as equal
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question that was asked of the noise, or of what it is added to."""
+    """One test of the noise, or of the value that it is added to."""
 
     name: str
-    doubt: float  # the chance that a sound mechanism looks at least as bad, all of the check's tests together
+    doubt: float  # the probability that a sound mechanism does as badly, for all tests of the check
     passed: bool
-    finding: str  # the worst that was seen
+    finding: str  # the worst result
 
 
 class Seen(NamedTuple):
@@ -76,11 +78,11 @@ class Seen(NamedTuple):
     hop: np.ndarray  # (releases,)
 
 
-# -- what the records give, worked out without the engine
+# -- clipped means, computed without the engine
 
 
 def clipped_means(problem: Problem, agents: np.ndarray, points: np.ndarray, clip: float | None) -> np.ndarray:
-    """(1/m_i) sum_j clip_c(grad loss_ij(y)) for each row's agent i and point y: every record's gradient by itself."""
+    """(1/m_i) sum_j clip_c(grad loss_ij(y)) for each row's agent i and point y: every record's gradient separately."""
     agent_records = problem.agent_records.dense()
     X, y, start = np.asarray(agent_records.X), np.asarray(agent_records.y), np.asarray(agent_records.start)
     found = np.zeros(points.shape)
@@ -113,7 +115,7 @@ def _factor(norms: np.ndarray, clip: float | None) -> np.ndarray:
 
 
 def runs_needed(releases: int, dim: int) -> int:
-    """Runs to look at, all data sets together: enough for power, and few enough for seconds."""
+    """The number of runs to test, all data sets together: enough for power, and few enough to take seconds."""
     return int(np.clip(-(-NUMBERS // max(1, releases * dim)), FEWEST, MOST))
 
 
@@ -125,7 +127,7 @@ def look(
     source: Source,
     progress: Progress | None = None,
 ) -> tuple[Seen | None, Guess]:
-    """The noise of many runs of `solve`'s own loop; None where a prox hides some of it."""
+    """The noise of many runs of `solve`'s own loop; None if a prox hides some of it."""
     x0, inference = np.zeros(plan.facts.dim), inference_for(plan.algorithm.name, known.noisy)
     read = jax.jit(partial(read_messages, known, inference=inference))
     count = runs_needed(int(plan.route.acts.sum()), plan.facts.dim)
@@ -172,11 +174,11 @@ def _as_normal(e: np.ndarray) -> np.ndarray:
     return e * np.where(length > 0, wanted / np.maximum(length, np.finfo(float).tiny), 0.0)[..., None]
 
 
-# -- questions without noise
+# -- tests without noise
 
 
 def check_price(plan: Plan, problem: Problem, graph: Graph, claimed: float, delta: float) -> Check:
-    """The plan's own scales, priced by the formulas of the proof: with 2c/m, and not with what the plan charged."""
+    """The cost of the plan's scales by the formulas of the proof: with 2c/m, not with the plan's sensitivity."""
     if plan.mechanism == "objective":
         G, K, modulus = problem.objective_bounds()
         kappa = plan.algorithm.curvature(plan.steps, graph, plan.activations)  # type: ignore[misc]
@@ -192,7 +194,7 @@ def check_price(plan: Plan, problem: Problem, graph: Graph, claimed: float, delt
 
 
 def check_values(problems: Sequence[Problem], graph: Graph, plan: Plan, guess: Guess) -> Check:
-    """What the engine computes before noise, at points of a run and far from them, on every data set."""
+    """The engine's values before noise, at points of a run and far from them, on every data set."""
     clip, dim, agents = plan.clip, plan.facts.dim, plan.facts.agents
     rows = np.flatnonzero(guess.read)
     seen = guess.point[rows[np.linspace(0, len(rows) - 1, min(POINTS // 2, len(rows))).astype(int)]]
@@ -232,11 +234,11 @@ def _values(agent_records: Any, points: jax.Array, clip: jax.Array | None, round
     return jax.lax.map(lambda y: jax.lax.map(lambda i: agent_records.gradient(i, y, clip), agents), points)
 
 
-# -- questions to the noise
+# -- tests of the noise
 
 
 def check_noise(seen: Seen, doubt: float) -> list[Check]:
-    """All of them at `doubt` together, so that a sound mechanism fails with no more than that probability."""
+    """All tests, with error probability `doubt` together: a sound mechanism fails with at most that probability."""
     share = doubt / len(QUESTIONS)
     checks = []
     for name, ask in QUESTIONS.items():
@@ -246,7 +248,7 @@ def check_noise(seen: Seen, doubt: float) -> list[Check]:
 
 
 def _worst(chances: np.ndarray) -> tuple[float, int]:
-    """Bonferroni over tests: the least chance times their number, and whose it is."""
+    """Bonferroni over tests: the smallest p-value times their number, and its test."""
     at = int(np.argmin(chances))
     return float(chances.flat[at]) * chances.size, at
 
@@ -282,7 +284,7 @@ def _centre(seen: Seen) -> tuple[float, str]:
 
 
 def _correlations(rows: np.ndarray) -> tuple[float, float, tuple[int, int]]:
-    """(chance, largest correlation, of which two) between any two rows of independent normal numbers."""
+    """(p-value, largest correlation, and its two rows) between any two rows of independent normal numbers."""
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
     one, two = np.triu_indices(len(rows), 1)
     if not len(one):
@@ -308,7 +310,7 @@ def _runs(seen: Seen) -> tuple[float, str]:
     chance, r, (one, two) = _correlations(seen.z.reshape(len(seen.z), -1))
     rows = np.abs(seen.z.reshape(-1, seen.z.shape[2]))
     repeated = 0
-    if rows.shape[1] > 1:  # single numbers may agree by chance
+    if rows.shape[1] > 1:  # single numbers can agree by chance
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         repeated = int((np.abs(np.diff(rows, axis=0)).max(axis=1) < SAME).sum())
     text = f"a correlation of {r:.3g} between runs {one} and {two}; {repeated} vectors that occur twice"

@@ -1,15 +1,15 @@
-"""Thousands of runs under D and under D', and what an auditor makes of each transcript: an audit's second layer.
+"""Thousands of runs under D and under D', and an auditor's evidence from each transcript: the second layer of an audit.
 
-The auditor is the adversary of the definition: it knows D and D', everything public, and every message. It reads the
-gradients g~ out of the messages (`relaydp.attack`) with the points y where they were taken, and keeps of every run
+The auditor is the adversary of the definition: it knows D and D', everything public, and every message. It infers the
+gradients g~ from the messages (`relaydp.attack`) with the points y where they were taken, and stores for every run
 
     ratio      sum_t <g~_t - (g_D(y_t) + g_D'(y_t))/2,  g_D(y_t) - g_D'(y_t)> / s_t^2         noise on gradients
                sum_t ( ||g~_t - g_D'(y_t)|| - ||g~_t - g_D(y_t)|| ) / s_t                     noise in the objective
     residuals  <g~ - (g_D + g_D')/2, v>  for every release of every agent, v the direction of the canary
 
 The ratio is the logarithm of the likelihood ratio if the mechanism is what it claims to be (for noise in the objective
-but for its Jacobian). The residuals are what is left of each release when all that is known is taken off: independent
-noise, if the claim holds; noise that repeats, or depends on the record, shows in them together where it may not show in
+without its Jacobian). The residuals are the releases minus all that is known: independent noise, if the claim holds;
+repeated noise, or noise that depends on the record, is visible in their joint distribution even if it is not visible in
 the ratio.
 """
 
@@ -38,11 +38,11 @@ from relaydp.problem import Problem
 
 BATCH = 4096  # runs in one compiled call, at most
 NUMBERS = 2**25  # sent in one compiled call, at most: 256 MiB of them
-MOST_BYTES = 2**31  # residuals kept of all runs
+MOST_BYTES = 2**31  # residuals stored for all runs
 
 
 class Evidence(NamedTuple):
-    """One row a run; JAX arrays on the way, NumPy at the end."""
+    """One row per run; JAX arrays during the runs, NumPy at the end."""
 
     ratio: Any  # (runs,)
     residuals: Any  # (runs, releases)
@@ -78,7 +78,7 @@ def collect(
     size = _batch_size(plan, pair.first.dim, runs)
     batches, found = -(-runs // size), []
     acts = np.broadcast_to(plan.route.acts, (size, *plan.route.acts.shape))
-    # one split for all runs of a side: every run has a key of its own, and no two share any
+    # one split for all runs of a side: every run has its own key, and no two keys are equal
     sides = [None, None] if isinstance(source, Secret) else jax.random.split(key_for(source.seed, NOISE))
     for side, (world, side_key) in enumerate(zip(worlds, sides, strict=True)):
         keys = None if side_key is None else jax.random.split(side_key, batches * size)
@@ -94,7 +94,7 @@ def collect(
 
 
 def check_memory(plan: Plan, runs: int) -> None:
-    """Refuse what would not fit at the end, before anything is run."""
+    """Refuse too many runs for memory, before anything is run."""
     kept = 2 * runs * int(plan.route.acts.sum()) * 8
     if kept > MOST_BYTES:
         raise InputError(
@@ -104,14 +104,14 @@ def check_memory(plan: Plan, runs: int) -> None:
 
 
 def _batch_size(plan: Plan, dim: int, runs: int) -> int:
-    """Runs that fit in one call."""
+    """The number of runs that fit in one call."""
     way, agents = plan.route, plan.facts.agents
     sent = len(way) * dim * plan.algorithm.vectors * (agents if isinstance(way, Rounds) else 1)
     return max(1, min(BATCH, runs, NUMBERS // sent))
 
 
 def public_part(plan: Plan, problem: Problem, graph: Graph, x0: Array) -> Known:
-    """The plan as the public knows it."""
+    """The public part of the plan."""
     way, network = plan.route, network_of(graph, plan.algorithm.needs)
     return Known(
         agents=graph.agents,
@@ -126,12 +126,12 @@ def public_part(plan: Plan, problem: Problem, graph: Graph, x0: Array) -> Known:
 
 
 def _weigh(plan: Plan, known: Known, guess: Guess, suspects: list[World], direction: Array) -> Evidence:
-    """One run's ratio and residuals, from the gradients that were read."""
+    """One run's ratio and residuals, from the inferred gradients."""
     rows = np.flatnonzero(guess.read)
     hop, agent = guess.hop[rows], guess.agent[rows]
     point, gradient = guess.point[rows], guess.gradient[rows]
     parts = [gradient - _mean_gradients(world, agent, point) for world in suspects]
-    if not known.noisy or plan.algorithm.name == "recal":  # elsewhere noise leaves no coordinate exact, but all useful
+    if not known.noisy or plan.algorithm.name == "recal":  # with other noise no coordinate is exact, but all are useful
         parts = [jnp.where(guess.exact[rows], part, 0.0) for part in parts]
     first, second = parts
     residual, apart = (first + second) / 2.0, second - first
@@ -140,7 +140,7 @@ def _weigh(plan: Plan, known: Known, guess: Guess, suspects: list[World], direct
     if plan.variant == OBJECTIVE:
         each = (_length(second) - _length(first)) / s
     else:
-        # where the noise is neither on gradients nor in objectives, s says nothing of it: all releases count alike
+        # if the noise is neither on gradients nor in objectives, s is not its scale: all releases have equal weight
         each = jnp.sum(residual * apart, axis=1) / (s**2 if plan.mechanism == "gradient" else jnp.ones_like(s))
     return Evidence(jnp.sum(each), residual @ direction, jnp.sum((_length(apart) / s) ** 2))
 
@@ -150,7 +150,8 @@ def _length(rows: Float[Array, "rows dim"]) -> Float[Array, " rows"]:
 
 
 def _mean_gradients(world: World, agent: np.ndarray, point: Float[Array, "rows dim"]) -> Float[Array, "rows dim"]:
-    """(1/m_i) sum_j clip_c(grad loss_ij(y)), for each row's agent and point: what the oracle adds noise to."""
+    """(1/m_i) sum_j clip_c(grad loss_ij(y)), for each row's agent and point: the value to which the oracle adds
+    noise."""
     return jax.vmap(lambda i, y: world.agent_records.gradient(i, y, world.clip))(jnp.asarray(agent, jnp.int32), point)
 
 
