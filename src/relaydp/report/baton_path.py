@@ -1,10 +1,10 @@
 """The graph and the baton's path, in a form that a page can play.
 
-    Travels.x, y      where each agent stands, in [0, 1]
-    Travels.frames    one a hop of a relay, or one a round: who acted, who held the baton, which hop it was
+    Travels.x, y      the position of each agent, in [0, 1]
+    Travels.frames    one per hop of a relay, or per round: who acted, who held the baton, and the hop
 
-The path is what the run recorded: the transcript's senders and receivers; where there is none, or where it does not say
-at which hop a message left, the ledger's releases. It is public, and no record is in it.
+The path comes from the run's files: the transcript's senders and receivers; if there is none, or it does not give the
+hop of a message, the ledger's releases. It is public and contains no records.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from relaydp.algorithm import ALGORITHMS
 from relaydp.report.charts import agent_limits
 from relaydp.report.sources import Run
 
-MOST_AGENTS = 200  # a graph of more is a cloud; and an agent's number fits in a byte
+MOST_AGENTS = 200  # larger graphs are unreadable; and an agent's number fits in a byte
 MOST_EDGES = 3000
 MOST_FRAMES = 20_000
-STIFF = 60  # agents up to which springs between all pairs are solved for; beyond, forces on a few
+STIFF = 60  # up to so many agents springs between all pairs are used; for more, forces between some
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +33,15 @@ class Travels:
     edges: list[list[int]]
     x: list[float]
     y: list[float]
-    rounds: bool  # everybody may act in a frame, and there is no baton
+    rounds: bool  # all agents may act in a frame, and there is no baton
     hop: np.ndarray  # (frames,) the hop or round of each frame, from 1
-    holder: np.ndarray  # (frames + 1,) who holds the baton in each frame, and who has it at the end; empty for rounds
+    holder: np.ndarray  # (frames + 1,) the holder in each frame and at the end; empty for rounds
     acts: np.ndarray  # (frames, agents) for rounds, (frames,) for a relay: who used its records
     total: int  # hops of the run
-    unit: str  # what a frame is called
+    unit: str  # the name of a frame
     notes: list[str] = field(default_factory=list)
     spent: list[list[float]] | None = None  # different curves of epsilon after 0, 1, 2, ... activations
-    curve_of: list[int] | None = None  # which of them is an agent's
+    curve_of: list[int] | None = None  # the curve of each agent
     limits: list[float] | None = None
 
     def counts(self) -> np.ndarray:
@@ -75,7 +75,7 @@ def _base64(array: np.ndarray) -> str:
 
 
 def travels(run: Run) -> Travels | str | None:
-    """The run's path; a sentence where there is one that cannot be shown; None where nothing was recorded."""
+    """The run's path; a sentence if it cannot be shown; None if nothing was recorded."""
     result = run.result
     if result.agents > MOST_AGENTS:
         return f"The graph has {result.agents:,} agents. Up to {MOST_AGENTS} can be drawn, so it is not shown."
@@ -115,7 +115,7 @@ Found = tuple[np.ndarray, np.ndarray, np.ndarray, list[str]] | None  # hop, hold
 
 
 def _releases(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
-    """(hop, agent) of every release; of the published mechanism's too, whose ledger promises nothing but was kept."""
+    """(hop, agent) of every release; also of the published mechanism, whose ledger has no guarantee but exists."""
     if run.result.ledger is None or not len(run.result.ledger):
         return None
     releases = run.result.ledger.to_json()["releases"]
@@ -125,7 +125,8 @@ def _releases(run: Run) -> tuple[np.ndarray, np.ndarray] | None:
 def _relay(run: Run) -> Found:
     result, sent, releases = run.result, run.result.transcript, _releases(run)
     method = ALGORITHMS.get(result.algorithm)
-    # One message a hop: only then does a message's place tell its hop. Lazy walks stay, and pushes send several.
+    # Only with one message per hop does a message's place give its hop. Lazy walks may send none, and pushes send
+    # several.
     if sent is not None and len(sent) == result.hops and len(sent) and (method is None or method.links == "hop"):
         holder = np.append(sent.sender, sent.receiver[-1])
         acts = np.zeros(len(sent), bool)
@@ -164,10 +165,10 @@ def _rounds(run: Run) -> Found:
         acts[releases] = True
         return np.arange(1, result.hops + 1), empty, acts, []
     assert sent is not None
-    # Within a round senders are listed in order, so a new round starts where their numbers fall.
+    # Within a round senders are listed in order, so a new round starts where their numbers decrease.
     started = np.cumsum(np.append(0, np.diff(sent.sender) < 0))
     if started[-1] + 1 != result.hops:
-        return None  # rounds in which few or none sent: the list does not tell them apart
+        return None  # rounds in which few or none sent: the list does not separate them
     acts[started, sent.sender] = True
     return np.arange(1, result.hops + 1), empty, acts, []
 
@@ -179,14 +180,14 @@ def _curves(run: Run) -> tuple[list[list[float]] | None, list[int] | None]:
     known: dict[tuple[float, ...], int] = {}
     of = []
     for mine in run.spending:
-        # Four digits are what the page prints, and agents that differ in the eighth share a curve.
+        # The page prints four digits, so agents that differ in the eighth share a curve.
         curve = tuple(float(f"{value:.4g}") for value in [0.0, *mine.epsilon[:MOST_FRAMES].tolist()])
         of.append(known.setdefault(curve, len(known)))
     return [list(curve) for curve in known], of
 
 
 def layout(agents: int, edges: list[list[int]]) -> tuple[list[float], list[float]]:
-    """Where to draw each agent, in [0, 1] x [0, 1]: the same graph gives the same picture.
+    """The position of each agent, in [0, 1] x [0, 1]: the same graph gives the same picture.
 
     >>> x, y = layout(4, [[0, 1], [1, 2], [2, 3], [0, 3]])
     >>> round(x[0], 2), round(y[0], 2)

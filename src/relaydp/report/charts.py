@@ -1,7 +1,7 @@
-"""The numbers behind the plots. A chart is data only: the page draws it, and so does `files.py`.
+"""The data of the plots. The page and `files.py` draw them.
 
-A chart has columns to choose from for either axis, and series that have values in those columns. A value that does not
-exist is None; a series without a column (epsilon, of a run without a guarantee) is left out where that is asked for.
+A chart has columns to choose from for either axis, and series with values in those columns. A missing value is None; a
+series without a chosen column (epsilon, for a run without a guarantee) is left out.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from relaydp.engine.saved_comparison import SavedComparison
 from relaydp.report.sources import Run
 from relaydp.result import Trace
 
-FEW = 12  # agents drawn one by one; of more, the least, the median and the most
+FEW = 12  # agents drawn one by one; of more, the minimum, the median and the maximum
 POINTS = 150  # of one agent's curve on the page
-SHOWN = 6  # lines of a comparison drawn at first; the others wait in the legend
+SHOWN = 6  # lines of a comparison drawn at first; the others can be shown by the legend
 
 Values = list[float | None]
 
@@ -32,7 +32,7 @@ class Axis(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A level line across the plot."""
+    """A horizontal line across the plot."""
 
     y: float
     label: str
@@ -43,7 +43,7 @@ class Series:
     label: str
     columns: dict[str, Values]
     shown: bool = True
-    end: bool = False  # whether the last point is marked: one point a result
+    end: bool = False  # whether the last point is marked as the result
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Chart:
 
 
 def short(value: float | None) -> float | int | None:
-    """Six digits are more than a plot can show, and they keep the page small.
+    """Six digits are enough for a plot, and they keep the page small.
 
     >>> short(0.123456789), short(2400.0), short(float("nan"))
     (0.123457, 2400, None)
@@ -111,7 +111,7 @@ PLF, MESSAGES, EPSILON = (
     Axis("messages", "messages (link uses)"),
     Axis("epsilon", "epsilon spent"),
 )
-PLANNED = Axis("epsilon", "epsilon planned")  # of simulations, which spend nothing
+PLANNED = Axis("epsilon", "epsilon planned")  # for simulations, which spend nothing
 
 
 def _history(trace: Trace, best: float | None, spent: Sequence[float] | None) -> dict[str, Values]:
@@ -124,7 +124,7 @@ def _history(trace: Trace, best: float | None, spent: Sequence[float] | None) ->
         "accuracy": _values(trace.accuracy),
     }
     if best is not None and math.isfinite(best):
-        # A gap below rounding is rounding; a logarithmic axis has no place for 0.
+        # A gap below rounding is unknown, and a logarithmic axis has no 0.
         columns["gap"] = _values(np.maximum(trace.objective - best, math.ulp(best)))
     if spent is not None:
         columns["epsilon"] = _values(spent)
@@ -136,7 +136,7 @@ def _having(axes: Sequence[Axis], series: Sequence[Series]) -> list[Axis]:
 
 
 def convergence(runs: Sequence[Run]) -> Chart | None:
-    """How the runs came near the best model; None where none was measured on its way."""
+    """The runs' distance from the best model; None if no run has measurements."""
     series = []
     for run in runs:
         if run.trace is None:
@@ -161,7 +161,7 @@ def convergence(runs: Sequence[Run]) -> Chart | None:
 
 
 def accuracy_by_epsilon(runs: Sequence[Run]) -> Chart | None:
-    """What each run's budget bought: a line over the run, a dot at its end. Runs without noise are a level line."""
+    """Accuracy against epsilon: a line over each run, a dot at its end. A run without noise is a horizontal line."""
     private = [run for run in runs if run.spent is not None]
     if not private:
         return None
@@ -208,7 +208,7 @@ def spending(run: Run) -> Chart | None:
     if len(run.spending) <= FEW:
         series = []
         for agent, mine in enumerate(run.spending):
-            # From nothing at the start; and its level holds to the end of the run.
+            # It starts at 0, and its last value holds to the end of the run.
             keep = _thinned(len(mine.hop))
             at = np.concatenate([[0], mine.hop[keep] + 1, [hops]])
             worth = np.concatenate([[0.0], mine.epsilon[keep], mine.epsilon[-1:] if len(mine.epsilon) else [0.0]])
@@ -266,7 +266,7 @@ def named(agents: Sequence[int]) -> str:
 
 
 def _alike(run: Run, limits: Sequence[float]) -> bool:
-    """Whether the agents' curves are apart by less than a line's width, a hundredth of the limit."""
+    """Whether the agents' curves differ by less than a line's width, a hundredth of the limit."""
     assert run.spending is not None
     at = np.linspace(0, run.result.hops, 60)
     rows = [np.append(0.0, m.epsilon)[np.searchsorted(m.hop, at, side="left")] for m in run.spending]
@@ -274,12 +274,12 @@ def _alike(run: Run, limits: Sequence[float]) -> bool:
 
 
 def _thinned(length: int) -> np.ndarray:
-    """Which of so many points are drawn; the last is always one of them."""
+    """The indices of the points to draw; the last point is always included."""
     return np.linspace(0, length - 1, min(length, POINTS)).round().astype(int)
 
 
 def comparison_curves(label: str, found: SavedComparison) -> Chart | None:
-    """One traced run of each algorithm, best first; the legend brings the others in."""
+    """One traced run of each algorithm, best first; the legend shows the others."""
     ranked = [row for row in found.rows if row["algorithm"] in found.traces]
     if not ranked:
         return None
@@ -305,11 +305,11 @@ def comparison_curves(label: str, found: SavedComparison) -> Chart | None:
 
 
 def search_curves(label: str, attack: SavedAttack) -> Chart | None:
-    """How near a search came to the records, by iteration."""
+    """The error of a search, by iteration."""
     series = [
         Series(
             f"{row['run']}, {row['method']}",
-            # a logarithmic axis has no place for 0
+            # a logarithmic axis has no 0
             {"iteration": _values(row["iterations"]), "mse": [max(v, 1e-30) for v in row["mse_curve"]]},
         )
         for row in attack.summary["rows"]

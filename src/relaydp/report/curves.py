@@ -1,4 +1,4 @@
-"""Rows of panels with curves and bands: the shape of the paper's figures."""
+"""Rows of panels with curves and bands, as in the paper's figures."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from relaydp.report.figures import INK, PALETTE, RULE, STYLES
 
-FLOOR = 1e-17  # what a logarithmic axis shows of 0
+FLOOR = 1e-17  # the value shown for 0 on a logarithmic axis
 
 
 class Line(NamedTuple):
-    """A median with its quartiles; None where a run has no answer."""
+    """A median with its quartiles; None if a run has no answer."""
 
     label: str
     at: Sequence[float]

@@ -1,4 +1,4 @@
-"""Figures. Matplotlib is imported when one is drawn, with a backend that needs no screen."""
+"""Figures. Matplotlib is imported when the first one is drawn, with a backend that needs no display."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def _axes(figure: Any, spot: Any, title: str, x: str, y: str) -> Any:
 
 
 def draw_demo(path: Path, relay: Curve, alone: Curve, best: float, traces: dict[str, tuple[Any, Any]]) -> None:
-    """Left: accuracy against epsilon, together and alone. Right: how the relay gets there, with noise and without."""
+    """Left: accuracy against epsilon, as a relay and each agent alone. Right: the relay's accuracy during runs, with
+    and without noise."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -89,7 +90,7 @@ def draw_comparison(path: Path, comparison: Any, title: str) -> None:
         trace, look = result.trace, {"color": PALETTE[number % len(PALETTE)], "linewidth": 1.4}
         look["linestyle"] = STYLES[number // len(PALETTE) % len(STYLES)]
         at = [trace.activations, trace.messages]
-        if private:  # a mechanism without a proof has no epsilon to be drawn against
+        if private:  # a mechanism without a proof has no epsilon axis
             spent = epsilon_spent(result, planned=True)
             at.append(np.full(len(trace), np.nan) if spent is None else np.array(spent))
         for row, values in enumerate((trace.relative_error, gap(result, comparison.best_value), trace.accuracy)):
@@ -103,11 +104,11 @@ def draw_comparison(path: Path, comparison: Any, title: str) -> None:
     _save(figure, path)
 
 
-FEW = 8  # agents whose noise is drawn one by one; more become a band
+FEW = 8  # agents whose noise is drawn one by one; more are drawn as a band
 
 
 def draw_plan(path: Path, plan: Any) -> None:
-    """Left: the predicted error against PLF, and what was chosen. Right: the noise of every activation."""
+    """Left: the predicted error against PLF, and the chosen plan. Right: the noise of every activation."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -127,7 +128,7 @@ def draw_plan(path: Path, plan: Any) -> None:
             (look.noise, ALONE, ":", "noise"),
             (look.total, RELAY, "-", "total"),
         ):
-            mark = "o" if known.sum() == 1 else None  # a line through one point is invisible
+            mark = "o" if known.sum() == 1 else None  # a line with one point is invisible
             left.plot(look.activations[known], values[known], style, color=colour, marker=mark, label=label)
         left.plot([plan.activations], [look.predicted], "o", color=RELAY, markersize=8)
         text = f"{plan.activations} activations,\nexcess {look.predicted:.2g}"
@@ -141,7 +142,7 @@ def draw_plan(path: Path, plan: Any) -> None:
 
     right = _axes(figure, grid[1], "Noise", "activation", "scale of the noise on a mean gradient")
     at = np.arange(1, plan.activations + 1)
-    alike: dict[bytes, list[int]] = {}  # agents by their schedule, up to what an eye can see
+    alike: dict[bytes, list[int]] = {}  # agents by their schedule, up to visible differences
     for agent, scales in enumerate(plan.scales.T):
         alike.setdefault(np.round(np.log(scales), 3).tobytes(), []).append(agent)
     if len(alike) <= FEW:
@@ -158,14 +159,14 @@ def draw_plan(path: Path, plan: Any) -> None:
 
 
 def _agents(numbers: list[int]) -> str:
-    """Agents in a legend: by number, or how many."""
+    """Agents in a legend: by number, or their count."""
     if len(numbers) > 3:
         return f"{len(numbers)} agents"
     return f"agent{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def _save(figure: Any, path: Path) -> None:
-    """Write a figure; without the drawing program's version in it, so that the same data gives the same file."""
+    """Write a figure; without Matplotlib's version in it, so that the same data gives the same file."""
     if path.suffix.lower() not in KINDS:
         raise InputError(f"{path.name!r} is not a figure that can be drawn; its name must end in {', '.join(KINDS)}.")
     path.parent.mkdir(parents=True, exist_ok=True)

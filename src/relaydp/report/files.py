@@ -19,11 +19,11 @@ from relaydp.report.figures import INK, OPEN, RELAY, _save
 from relaydp.report.gallery import draw_attack
 from relaydp.report.sources import Sources
 
-MARK = "relaydp-files.csv"  # lists what is in the folder, and tells that it is one of ours
+MARK = "relaydp-files.csv"  # lists the folder's files, and marks it as made by relaydp
 
 
 def check_files(folder: Path, overwrite: bool) -> None:
-    """Refuse a --files that could not be written, before anything is read."""
+    """Refuse a --files that cannot be written, before anything is read."""
     if folder.exists() and not overwrite:
         raise InputError(f"--files {folder} exists already; choose another folder, or pass --overwrite to replace it.")
     if folder.exists() and not (folder.is_dir() and ((folder / MARK).is_file() or not any(folder.iterdir()))):
@@ -38,7 +38,7 @@ def check_files(folder: Path, overwrite: bool) -> None:
 def write_files(
     folder: Path, sources: Sources, overwrite: bool = False, tell: Callable[[str], None] = lambda name: None
 ) -> list[str]:
-    """Write the folder, all of it or nothing. Returns the names of the files in it."""
+    """Write the folder atomically. Returns the names of its files."""
     with new_folder(folder, MARK, overwrite) as work:
         said = _write(work, sources, tell)
         _csv(work / MARK, ["file", "shows"], list(said.items()))
@@ -98,7 +98,7 @@ def _ending(k: int, of: int) -> str:
 
 
 def draw_chart(stem: Path, chart: charts.Chart) -> None:
-    """STEM.png and STEM.svg: one panel for each pair of axes that the page lets one choose."""
+    """STEM.png and STEM.svg: one panel for each pair of axes that the page offers."""
     rows = []
     for y in chart.y:
         row = []
@@ -121,7 +121,7 @@ def _line(label: str, at: charts.Values, values: charts.Values) -> Line:
 
 
 def chart_rows(chart: charts.Chart) -> tuple[list[str], list[list[Any]]]:
-    """Every series, one point a row, all columns that any of them has."""
+    """Every series, one point per row, with all columns that any of them has."""
     names = [axis.key for axis in (*chart.x, *chart.y)]
     rows = []
     for one in chart.series:
@@ -143,7 +143,7 @@ def path_rows(path: Travels) -> tuple[list[str], list[list[Any]]]:
 
 
 def draw_path(path: Path, found: Travels) -> None:
-    """The graph at the end of the run: darker agents have spent more."""
+    """The graph at the end of the run: darker agents have spent more of their budget."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -153,7 +153,7 @@ def draw_path(path: Path, found: Travels) -> None:
     figure = Figure(figsize=(7, 5), layout="constrained", dpi=144)
     axes = figure.add_subplot()
     axes.set_axis_off()
-    x, y = np.array(found.x), 1.0 - np.array(found.y)  # the page's y points down
+    x, y = np.array(found.x), 1.0 - np.array(found.y)  # the page's y axis points down
     for i, j in found.edges:
         axes.plot(x[[i, j]], y[[i, j]], color=OPEN, linewidth=1.0, alpha=0.6, zorder=1)
     counts = found.counts()
@@ -176,7 +176,7 @@ def draw_path(path: Path, found: Travels) -> None:
 
 
 def _csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Cells that a spreadsheet would take for a formula are made text."""
+    """Write a CSV file. Cells that a spreadsheet would read as a formula become text."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(head)

@@ -1,4 +1,4 @@
-"""Pictures of an attack: what was taken and what was got, row by row, and how a search came near."""
+"""Pictures of an attack: true and reconstructed records, row by row, and the error of a search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from relaydp.errors import InputError
 from relaydp.report.figures import INK, PALETTE, STYLES, _axes, _save
 
-MOST_COLUMNS = 16  # images a row; more would be stamps
+MOST_COLUMNS = 16  # images per row; more would be too small
 
 
 Images = np.ndarray | Sequence[np.ndarray | None]  # (n, height, width, channels), or images of several sizes
@@ -29,7 +29,7 @@ def draw_attack(path: Path, rows: Sequence[tuple[str, Images]], heads: Sequence[
 
     drawn = [image for label, images in rows for image in _checked(label, images)]
     across = min(max(len(images) for _, images in rows), MOST_COLUMNS)
-    # Small prints may not be scaled down: one pixel of a record takes at least one of the figure's.
+    # Small images must not be scaled down: one pixel of a record takes at least one pixel of the figure.
     side = max(0.8, max((image.shape[0] for image in drawn), default=0) / 144)
     above = 0.25 if any(heads) else 0.0
     size = (1.9 + side * across, side * 1.08 * len(rows) + above)
@@ -65,9 +65,9 @@ def _checked(label: str, images: Images) -> list[np.ndarray]:
 def draw_search(
     path: Path, curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, layered: bool = False
 ) -> None:
-    """How far a search's records are from the true ones: label -> (iterations, mean squared errors).
+    """Draw the error of searches: label -> (iterations, mean squared errors).
 
-    layered   each curve thinner than the one before, so that those that coincide are all seen
+    layered   each curve thinner than the one before, so that curves that coincide are all visible
     """
     import matplotlib
 

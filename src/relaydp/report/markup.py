@@ -1,4 +1,4 @@
-"""HTML of the parts that need no script: tiles, tables, certificates, pictures. Everything that came in is escaped."""
+"""HTML of the parts that need no script: tiles, tables, certificates, pictures. All input is escaped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Table(NamedTuple):
     caption: str
     columns: list[Column]
     rows: list[dict[str, Any]]
-    sorted_by: str | None = None  # the column by which the rows arrive, smallest first
+    sorted_by: str | None = None  # the column by which the rows are sorted, smallest first
 
 
 def tiles_html(tiles: Sequence[Tile]) -> str:
@@ -68,7 +68,7 @@ def cell(value: Any, form: str) -> str:
 
 
 def table_html(table: Table) -> str:
-    """A table to be sorted by its headings. The script adds the buttons; without it the rows stand as they came."""
+    """A table that can be sorted by its headings. The script adds the buttons; without it the rows keep their order."""
     heads = []
     for column in table.columns:
         kind, sort = "number" if column.form else "words", ""
@@ -83,7 +83,7 @@ def table_html(table: Table) -> str:
             raw = "" if value is None else escape(str(value), quote=True)
             tag = 'th scope="row"' if place == 0 else "td"
             kind = "number" if column.form else "words"
-            # an epsilon that is not there is not unknown: nothing is promised
+            # a missing epsilon is not unknown: there is no guarantee
             none = value is None and column.key in ("epsilon", "epsilon_planned")
             text = "none" if none else escape(cell(value, column.form))
             cells.append(f'<{tag} class="{kind}" data-value="{raw}">{text}</{"th" if place == 0 else "td"}>')
@@ -116,7 +116,7 @@ def spending_table(certificate: dict[str, Any], limits: Sequence[float] | None) 
         Column("epsilon", "Epsilon spent", ".6g"),
         Column("limit", "Limit", "g"),
     ]
-    if limits is None:  # no guarantee: neither rho nor epsilon may be read as one
+    if limits is None:  # no guarantee: rho and epsilon must not look like one
         columns = columns[:2]
     return Table("spending", "What each agent has released and spent", columns, rows, "agent")
 
@@ -125,7 +125,7 @@ MOST_ROWS = 200  # agents listed on the page; the certificate's JSON has them al
 
 
 def certificate_html(place: str, certificate: dict[str, Any], limits: Sequence[float] | None, head: str) -> str:
-    """The certificate for people, with a button for the file. `head` is the tag of its headings."""
+    """The certificate as HTML, with a button for the file. `head` is the tag of its headings."""
     threat, mechanism = certificate["threat_model"], certificate["mechanism"]
     stands = certificate["private"]
     seal = "A guarantee stands behind this run" if stands else "No guarantee stands behind this run"
@@ -166,7 +166,7 @@ def _sentence(text: str) -> str:
 
 
 def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """The rows that ran. They are simulations; earlier versions kept what was planned as their epsilon."""
+    """The rows that ran. They are simulations; earlier versions saved the planned epsilon as their epsilon."""
     shown = [
         {**row, "epsilon_planned": row.get("epsilon_planned", row.get("epsilon"))}
         for row in rows
@@ -199,7 +199,7 @@ def reasons_html(rows: Sequence[dict[str, Any]], head: str) -> str:
 
 
 def attack_table(attack: SavedAttack) -> Table:
-    """The rows. A budget that a mechanism without a proof was given is no epsilon, and is not shown as one."""
+    """The rows. The budget of a mechanism without a proof is not an epsilon, and is not shown as one."""
     rows = [{**row, "epsilon": row["epsilon"] if row["mechanism"] in SOUND else None} for row in attack.summary["rows"]]
     columns = [
         Column("run", "Run"),
@@ -216,7 +216,7 @@ def attack_table(attack: SavedAttack) -> Table:
 
 
 def gallery_html(attack: SavedAttack) -> str:
-    """The originals, and below them what each attack got, one picture an agent."""
+    """The originals, and below them each attack's reconstructions, one picture per agent."""
     if not attack.images:
         return notes_html(["The records are no images, so there is nothing to look at."])
     rows, scores = [], iter(attack.summary["rows"])

@@ -1,8 +1,8 @@
 """The report: one HTML file with everything in it, made from saved runs, comparisons and attacks.
 
-Words, numbers, tables, certificates and pictures are written here, so that they are there without a script. Plots and
-the player are drawn by assets/page.js from one block of JSON. Nothing on the page can ask the network for anything: its
-Content-Security-Policy forbids it, and lets only the three scripts run that were put in here, by their checksums.
+Words, numbers, tables, certificates and pictures are written here, so they need no script. Plots and the player are
+drawn by assets/page.js from one block of JSON. Nothing on the page can use the network: its Content-Security-Policy
+forbids it, and allows only the page's own three scripts, by their checksums.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from relaydp.report.baton_path import Travels, travels
 from relaydp.report.sources import Run, Sources
 
 GENERATOR = f"relaydp {__version__}"
-MARK = '<meta name="generator" content="relaydp '  # by which we know a page of ours
+MARK = '<meta name="generator" content="relaydp '  # marks pages made by relaydp
 SCRIPTS = {"d3": "d3.min.js", "plot": "plot.umd.min.js", "script": "page.js"}
 
 
 @dataclass
 class Parts:
-    """What has been put together so far."""
+    """The parts collected so far."""
 
     sections: list[tuple[str, str, str]] = field(default_factory=list)  # (id, title, HTML)
     charts: dict[str, Any] = field(default_factory=dict)
@@ -76,12 +76,12 @@ def make_page(sources: Sources, title: str | None = None) -> str:
         "data": script_json({key: getattr(parts, key) for key in ("charts", "travels", "certificates")}),
         **scripts,
     }
-    # One pass: what is put in is never searched for places again.
+    # One pass: inserted text is not searched for placeholders again.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: blocks[found[1]], asset("page.html"))
 
 
 def script_json(content: Any) -> str:
-    """JSON that cannot end the script element it stands in, whatever a data set is called.
+    """JSON that cannot end its script element, whatever the name of a data set.
 
     >>> script_json("</script><!--")
     '"\\\\u003c/script\\\\u003e\\\\u003c!--"'
@@ -91,7 +91,7 @@ def script_json(content: Any) -> str:
 
 
 def _policy(scripts: list[str]) -> str:
-    """Nothing from anywhere; scripts by checksum. Plot writes style elements of its own, hence unsafe-inline there."""
+    """No external sources; scripts by checksum. Plot writes its own style elements, which need unsafe-inline."""
     sums = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
     allowed = " ".join(f"'sha256-{each}'" for each in sums)
     return (
@@ -170,7 +170,7 @@ def _no_promise(run: Run) -> str:
 
 
 def _covers(runs: list[Run]) -> list[str]:
-    """Which numbers of the page no epsilon covers, and what follows from that."""
+    """The numbers of the page that no epsilon covers, and the consequence."""
     if any(run.trace is not None for run in runs):
         text = "Accuracy, objective, relative error and their plots are measured without noise; no epsilon covers them."
         if any(run.result.private for run in runs):
@@ -199,7 +199,7 @@ def _path(parts: Parts, k: int, run: Run) -> str:
 
 
 def _still(found: Travels) -> str:
-    """What is said of a path where no script runs."""
+    """The text for a path without a script."""
     counts = ", ".join(f"agent {agent} {count:,}" for agent, count in enumerate(found.counts().tolist()))
     return f'<noscript><p class="aside">The player needs JavaScript. Uses of records: {escape(counts)}.</p></noscript>'
 
@@ -287,7 +287,7 @@ def _settings(run: Run) -> list[tuple[str, str]]:
 
 
 def check_page(path: Path, overwrite: bool) -> None:
-    """Refuse an --out that could not be written, before anything is read."""
+    """Refuse an --out that cannot be written, before anything is read."""
     if path.is_dir():
         raise InputError(f"--out {path} is a folder; it must be a file, such as {path / 'report.html'}.")
     if path.exists() and not overwrite:
@@ -304,7 +304,7 @@ def check_page(path: Path, overwrite: bool) -> None:
 
 
 def write_page(path: Path, page: str) -> int:
-    """Write the page, all of it or nothing. Returns its size in bytes."""
+    """Write the page atomically. Returns its size in bytes."""
     content = page.encode("utf-8")
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.absolute().parent)
     work = Path(name)

@@ -1,4 +1,4 @@
-"""What a report is made from: folders of runs, comparisons and attacks, told apart by the files in them."""
+"""The sources of a report: folders of runs, comparisons and attacks, recognised by their files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relaydp.engine.spending import agents_spending, epsilon_spent
 from relaydp.errors import InputError, PrivacyError
 from relaydp.result import Result, Trace, load_result
 
-# The file that tells what a folder is, and which command writes such a one.
+# The file that identifies a kind of folder, and the command that writes it.
 MARKS = {
     "comparison.json": "relaydp compare --out",
     "attack.json": "relaydp attack --out",
@@ -25,13 +25,13 @@ MARKS = {
 
 
 class Run(NamedTuple):
-    """One saved run, with what the page says of it in several places."""
+    """One saved run, with the values that the page uses in several places."""
 
     label: str
     result: Result
-    trace: Trace | None  # None of a publish/ alone, which holds no measurement
-    spent: list[float] | None  # epsilon at the trace's points; None where no guarantee stands behind the run
-    spending: list[Spending] | None  # by agent; None where no guarantee stands behind the run
+    trace: Trace | None  # None for a publish/ alone, which has no measurements
+    spent: list[float] | None  # epsilon at the trace's points; None if the run has no guarantee
+    spending: list[Spending] | None  # by agent; None if the run has no guarantee
     certificate: dict[str, Any]
 
 
@@ -52,9 +52,9 @@ class Sources:
 
 
 def read_sources(folders: Sequence[Path], public: bool = False) -> Sources:
-    """Read every folder; each gets its name for a label, numbered where two are called alike.
+    """Read every folder; its label is its name, with a number if two have the same name.
 
-    public   read of private runs what may leave the house, and refuse everything else
+    public   read only what may be published of private runs, and refuse everything else
     """
     found, used = Sources(), set()
     for folder in folders:
@@ -94,7 +94,7 @@ def _kind(folder: Path) -> str:
 
 
 def _public_half(folder: Path) -> Path:
-    """Where what may leave the house is; refuses a run without a promise."""
+    """The folder that may be published; refuses a run without a promise."""
     result = load_result(folder)
     if not result.private:
         raise PrivacyError(
@@ -118,7 +118,7 @@ def _run(label: str, folder: Path) -> Run:
             f"{folder} has no trace.csv, so there is no history to draw. Run it again with trace=True, which `relaydp "
             "run` always does."
         )
-    try:  # the certificate as it was written: that is the one somebody relies on
+    try:  # the certificate as it was written, because others rely on it
         certificate = json.loads((find_saved(folder, "certificate.json") or folder / "certificate.json").read_text())
     except (OSError, ValueError) as error:
         raise InputError(
