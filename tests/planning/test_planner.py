@@ -533,11 +533,14 @@ def test_a_plan_for_more_agents_than_can_be_simulated():
 
 
 def test_noise_of_all_lengths_at_once_is_that_of_each():
-    """By a running sum, or one by one where a share has to be raised, or a candidate went wrong."""
+    """By running sums, corrected where a share has to be raised; a candidate that went wrong has no noise."""
     draw = np.random.default_rng(0)
     longest = draw.lognormal(sigma=2.0, size=(20, 30, 4))
     longest[3, 7] = 0.0  # raised to the least share
     longest[4, -1, 2], longest[5, 0, 0] = np.nan, np.inf
+    longest[6] = 0.0
+    longest[7:10] *= np.exp(np.arange(30))[:, None]  # hardly felt long before the end: many are raised
+    longest[10:13] *= np.exp(-np.arange(30))[:, None]
     felt = [longest[:, 30 - T :] for T in range(1, 31)]
     variance = draw.uniform(1.0, 2.0, 4)
     one_by_one = np.stack([forecast._noise(w, None, variance) for w in felt], axis=1)

@@ -247,22 +247,31 @@ def _noise(w: np.ndarray, ratio: float | None, variance: np.ndarray) -> np.ndarr
 def _noise_of_all(felt: list[np.ndarray], ratio: float | None, variance: np.ndarray) -> np.ndarray:
     """`_noise` of every number of activations, (candidates, options).
 
-    Mostly each is the end of the longest, and no share needs to be raised to the least one: then (4) is a running sum.
+    Mostly each is the end of the longest. Then both sums of (4) are running sums, and only the few shares that are
+    raised to the least one need a correction for each number.
     """
     longest = felt[-1]
     ends = ratio is None and longest.base is not None and all(w.base is longest.base for w in felt)
     if not ends or len(felt) == 1:
         return np.stack([_noise(w, ratio, variance) for w in felt], axis=1)
-    backwards = np.sqrt(longest[:, ::-1])  # (candidates, T, agents)
+    roots = np.sqrt(longest[:, ::-1])  # (candidates, T, agents), the last activation first
     with np.errstate(invalid="ignore", over="ignore"):
-        sums, least = np.cumsum(backwards, axis=1), np.minimum.accumulate(backwards, axis=1)
-        plain = least * np.arange(1, longest.shape[1] + 1)[:, None] >= LEAST_SHARE * sums
-        noise = sums**2 @ variance
-    for w in felt:
-        T = w.shape[1]
-        raised = ~plain[:, T - 1].all(axis=-1)
-        noise[raised, T - 1] = _noise(w[raised], None, variance)
-    return noise[:, [w.shape[1] - 1 for w in felt]]
+        sums = np.cumsum(roots, axis=1)
+        means = sums / np.arange(1, longest.shape[1] + 1)[:, None]
+        least = LEAST_SHARE * np.maximum(means, 1e-300)
+        highest = np.fmax.accumulate(least[:, ::-1], axis=1)[:, ::-1]  # over this number of activations and all above
+        at, when, who = np.nonzero(roots < highest)
+        low, row = roots[at, when, who], at * len(variance) + who
+        noise = np.empty((len(longest), len(felt)))
+        for k, T in enumerate(w.shape[1] for w in felt):
+            total, floor = sums[:, T - 1].ravel(), least[:, T - 1].ravel()
+            raised = (when < T) & (low < floor[row])
+            of, root, part = row[raised], low[raised], floor[row[raised]]
+            parts = total + np.bincount(of, part - root, total.size)
+            inverse = total + np.bincount(of, root * (root / part - 1.0), total.size)  # sum_t w_{i,t} / part_{i,t}
+            each = np.where(np.isfinite(total), parts * inverse, np.nan)
+            noise[:, k] = each.reshape(-1, len(variance)) @ variance
+    return noise
 
 
 def _objective_noise(noise: ObjectiveNoise, w: np.ndarray, candidates: Any, facts: Facts, graph: Graph) -> np.ndarray:
