@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from effort import EVERY_CASE, IN_HASTE
+from hypothesis import HealthCheck, settings
 
 # Compiling is most of what tests do: without optimisation, and by the older emitters, it takes a third of the time.
 HASTE = (
@@ -21,6 +22,13 @@ HASTE = (
 if IN_HASTE:
     given = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = " ".join([*(flag for flag in HASTE if flag.split("=")[0] not in given), given]).strip()
+
+# No law is about how long an example takes, which another program on the machine decides. `make test` draws the same
+# examples every time, so that it fails on all machines or on none; `make test-all` draws new ones.
+settings.register_profile(
+    "laws", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=not EVERY_CASE
+)
+settings.load_profile("laws")
 
 # What tests compile is kept, apart from what the user's own runs keep, for the other worker, for processes that tests
 # start, and for the next time.

@@ -498,7 +498,7 @@ def test_a_time_out_says_what_was_waited_for():
     crew = object.__new__(agent_actors.RayAgents)
     crew.ray, crew.patience = SimpleNamespace(exceptions=None), 0.01
     part = partitions.Part(1, "agent 1", "/data/1.csv")
-    never = SimpleNamespace(as_future=lambda: asyncio.sleep(5))
+    never = SimpleNamespace(as_future=lambda: asyncio.get_running_loop().create_future())
     with pytest.raises(InputError, match=r"agent 1 \(/data/1.csv\) has not answered for 0.01 s \(act\)"):
         asyncio.run(crew._answer(never, part, "act"))
 

@@ -276,7 +276,7 @@ def test_notebooks_are_kept_without_outputs(notebook):
 RUN_NOTEBOOK = """
 import sys, nbclient, nbformat
 content = nbformat.read(sys.argv[1], as_version=4)
-nbclient.NotebookClient(content, timeout=120, kernel_name="python3").execute()
+nbclient.NotebookClient(content, timeout=600, kernel_name="python3").execute()
 outputs = [out for cell in content.cells for out in cell.get("outputs", [])]
 sys.exit("".join(out.text for out in outputs if out.get("name") == "stderr") or 0)
 """

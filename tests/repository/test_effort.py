@@ -8,10 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from effort import EVERY_CASE
+from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parents[1]  # tests/
 LAWS = """
 import pytest
+from effort import EVERY_CASE
+from hypothesis import HealthCheck, settings
 from effort import size
 
 @pytest.mark.sample(3)
@@ -86,3 +90,9 @@ def test_what_is_about_shipped_programs_is_run_by_its_own_command():
     ]
     assert marked and all(name in listed or name.partition("::")[0] in listed for name in marked)
     assert {name for name in listed if "::" in name} <= set(marked)
+
+
+def test_no_drawn_example_is_too_slow_and_make_test_draws_the_same_ones_everywhere():
+    assert settings.default.deadline is None
+    assert HealthCheck.too_slow in settings.default.suppress_health_check
+    assert settings.default.derandomize == (not EVERY_CASE)

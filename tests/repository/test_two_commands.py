@@ -99,7 +99,7 @@ def outcome(folder, body, *args):
     (folder / "test_it.py").write_text(f"def test_it():\n    {body}\n")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no", *args, str(folder)]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "CI"))}
-    return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=170).stdout
+    return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300).stdout
 
 
 @pytest.mark.sample(1)
