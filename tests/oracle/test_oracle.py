@@ -289,7 +289,7 @@ def test_of_many_threads_one_is_answered(monkeypatch):
     once, answers, together = Once(), [], threading.Barrier(8)
 
     def slow(self):
-        time.sleep(0.05)
+        time.sleep(0.05)  # without a lock the others would come here in the meantime; more of it does no harm
         return True
 
     def ask():
