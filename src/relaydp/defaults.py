@@ -10,7 +10,7 @@ a range can be 0, so that estimators scale features from `bounds` to [-1, 1]; th
 DATA = "fashion-small"  # needs no download
 AGENTS = 8
 GRAPH = "ring"
-ALGORITHM = "recal"
+ALGORITHM = "auto"  # by the loss and the budget: `planning.planner.resolve_algorithm`
 WALK = "tour"  # possible on every connected graph, and each lap visits every agent
 STEPS = "tuned"
 START = 0  # the agent that holds the baton first

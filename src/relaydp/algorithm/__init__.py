@@ -16,12 +16,14 @@ from relaydp.algorithm.pg_extra import PG_EXTRA
 from relaydp.algorithm.r_admm import MR_ADMM, R_ADMM
 from relaydp.algorithm.recal import RECAL
 from relaydp.algorithm.recal_steps import RecalSteps
+from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
 from relaydp.algorithm.rw_admm import RW_ADMM, RW_ADMM_LINEARISED
 from relaydp.algorithm.tripd import TRIPD
 from relaydp.algorithm.walkman import WALKMAN, WALKMAN_GRADIENT
 from relaydp.errors import choose
 
 _ALL = (
+    RELAY_GRADIENT,
     RECAL,
     AFBS,
     PG_EXTRA,

@@ -26,6 +26,7 @@ class Menu(NamedTuple):
     per_agent: tuple[str, ...] = ()  # fields with one number per agent
     fixed: tuple[str, ...] = ()  # fields that a user may set and that are never tuned; they have defaults
     cautious: Callable[[Facts, Graph], Any] | None = None  # for networks too large to simulate; default: `paper`
+    laps: bool = False  # whether `lap` and `closing` are fields, which planning fills in for the walk
 
 
 def product(**ranges: Any) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ REFUTED = 1  # exit code
 def audit(
     algorithm: Annotated[
         str, flag(RUN, "Whose claim; default recal.", "NAME", complete=among(choices.ALGORITHMS))
-    ] = defaults.ALGORITHM,
+    ] = "recal",
     mechanism: Annotated[
         str,
         flag(

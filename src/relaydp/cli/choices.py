@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 ALGORITHMS = (
-    "afbs d-admm dgd gradient-tracking huang-ring huang-star i-admm ic-admm m-admm mr-admm nids pg-admm pg-extra "
-    "r-admm recal rw-admm rw-admm-linearised tripd-dist walkman walkman-gradient"
+    "auto afbs d-admm dgd gradient-tracking huang-ring huang-star i-admm ic-admm m-admm mr-admm nids pg-admm pg-extra "
+    "r-admm recal relay-gradient rw-admm rw-admm-linearised tripd-dist walkman walkman-gradient"
 ).split()
 NETWORK_ALGORITHMS = "dgd huang-ring ic-admm nids pg-admm pg-extra recal walkman-gradient".split()
 GRAPHS = "ring path star complete grid torus hypercube erdos-renyi watts-strogatz random-regular".split()

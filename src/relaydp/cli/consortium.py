@@ -113,7 +113,7 @@ def new(
     threshold: Annotated[float | None, flag(PROBLEM, "Where huber turns into a line; default 1.")] = None,
     algorithm: Annotated[
         str, flag(RUN, "recal, nids, ...; default recal.", "NAME", complete=among(choices.NETWORK_ALGORITHMS))
-    ] = defaults.ALGORITHM,
+    ] = "recal",
     patience: Annotated[
         int | None, flag(RUN, "Hops without an activation before a relay gives up; default 10 parties^2.")
     ] = None,

@@ -248,7 +248,7 @@ class RunOptions:
         str | None,
         flag(
             MAIN,
-            f"recal, nids, ...: docs/algorithms.md; default {defaults.ALGORITHM}.",
+            f"auto, relay-gradient, recal, nids, ...: docs/algorithms.md; default {defaults.ALGORITHM}, the best for the loss.",
             "NAME",
             complete=among(choices.ALGORITHMS),
         ),

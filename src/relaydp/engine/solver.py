@@ -21,7 +21,7 @@ from relaydp.errors import InputError, PrivacyError, RelayError, short
 from relaydp.graph import Graph, Route
 from relaydp.oracle.randomness import Secret, Source, choose_source
 from relaydp.planning.directions import Directions
-from relaydp.planning.planner import AUTO, Limits, agent_epsilons, make_plan, resolve_mechanism
+from relaydp.planning.planner import AUTO, Limits, agent_epsilons, make_plan, resolve_algorithm, resolve_mechanism
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import SOUND, Budget, PrivacyAccount, proven
 from relaydp.privacy.budget import check_records
@@ -35,13 +35,14 @@ SMALL = 10**6  # values: with fewer, a minimiser takes no longer than what is co
 def solve(
     problem: Problem,
     graph: Graph,
-    algorithm: str = "recal",
+    algorithm: str = defaults.ALGORITHM,
     mechanism: str | None = AUTO,
     budget: Budget | None = None,
     *,
     activations: int | None = None,
     walk: str = defaults.WALK,
     steps: Any = "tuned",
+    objective: str | None = None,
     seed: int | None = None,
     account: PrivacyAccount | None = None,
     x0: Any = None,
@@ -53,7 +54,7 @@ def solve(
     noise: float | None = None,
     transcript: bool = True,
     trace: bool | int = True,
-    reference: bool = True,
+    reference: bool | None = None,
     progress: bool | Progress | None = None,
 ) -> Result:
     """Train one model over the graph, within a privacy budget or without privacy.
@@ -64,7 +65,8 @@ def solve(
     Args:
         problem: The loss, the weights and the records, split over the agents.
         graph: Who may send to whom. It has as many agents as the problem.
-        algorithm: A name from `relaydp.algorithms()`. Default: "recal".
+        algorithm: A name from `relaydp.algorithms()`. Default: "auto", which is "relay-gradient" for a private
+            classifier on a walk with laps, and "recal" for everything else.
         mechanism: "gradient" (sound; the default when there is a budget), "objective" (the default of methods that
             minimise exactly; in simulations alone, see `seed`), "published" (the paper's: see docs/privacy.md), or
             None, without noise. The default, "auto", is None when there is no budget.
@@ -77,6 +79,9 @@ def solve(
             "random", "lazy" or "nonbacktracking". Synchronous methods have no walk.
         steps: "tuned" (the default: for this graph and walk, from public facts in a private run), "paper", or the
             algorithm's own numbers; for recal {"alpha": ..., "beta": ..., "gamma": ...} for the f_i/n, r/n form.
+        objective: What a budget is planned for. "accuracy" (the default for logistic and softmax): relay-gradient then
+            clips far below the largest gradient, which costs objective and gains accuracy. "loss" (the default for
+            everything else): the least F. The other algorithms are planned for the least F either way.
         seed: None (the default): a run with a budget is private, its noise is drawn from the operating system and kept
             nowhere, and no two runs are alike. A number: a simulation, the same result bit for bit on one machine, with
             no promise, since whoever knows the seed knows the noise. "objective" needs one: its proof is about real
@@ -99,7 +104,7 @@ def solve(
         trace: Whether to measure the run (not covered by epsilon), at up to 201 points, or where these would take long
             at as many as cost a twentieth of the run. A number, 2 or more, asks for so many points. Default: True.
         reference: Whether to compute the minimiser, which relative errors are measured against (not covered by
-            epsilon). Where the problem has none, the run goes on without relative errors. Default: True.
+            epsilon). Default: None, which is True except for classifiers planned for accuracy.
         progress: None (the default) shows a bar when stderr is a terminal; True or False decides; a function is called
             with (hops done, hops in all).
 
@@ -125,17 +130,26 @@ def solve(
     began = time.perf_counter()
     check_budget(budget)
     _check_trace(trace)
-    method = find_algorithm(algorithm)
+    named = resolve_algorithm(
+        algorithm,
+        problem,
+        budget=budget,
+        mechanism=mechanism,
+        objective=objective,
+        walk=walk,
+        steps=steps,
+        prior=prior,
+    )
+    method = find_algorithm(named)
     source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, method), method)
     if isinstance(source, Secret):
         problem.check_declared(prior)
     if account is not None:
         check_account(account, source)
-    found = _find_reference(problem) if reference and account is None else None  # an account is asked before
     plan = make_plan(
         problem,
         graph,
-        algorithm=algorithm,
+        algorithm=named,
         mechanism=mechanism,
         budget=budget,
         activations=activations,
@@ -148,7 +162,10 @@ def solve(
         noise=noise,
         limits=limits,
         prior=prior,
+        objective=objective,
     )
+    wanted = not plan.for_accuracy if reference is None else reference
+    found = _find_reference(problem) if wanted and account is None else None  # an account is asked before
     if isinstance(source, Secret):
         check_promise(plan)
     first = _start(problem, x0)
@@ -157,9 +174,9 @@ def solve(
         _check_held_out(problem)
     if account is not None and plan.ledger is not None:
         records = int(plan.facts.sizes.sum())
-        what = f"{algorithm}, {problem.data.name}, {records} records, {graph.agents} agents"
+        what = f"{named}, {problem.data.name}, {records} records, {graph.agents} agents"
         account.charge(plan.ledger, what, plan.facts.sizes)
-        found = _find_reference(problem) if reference else None
+        found = _find_reference(problem) if wanted else None
     with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
         outcome = run(problem, graph, plan, first, source, transcript, report)
     best, lacking = _best(found, isinstance(source, Secret))
@@ -173,13 +190,14 @@ def solve(
     if best is not None and not plan.private and np.linalg.norm(best.x) <= TINY:
         sentence += " The minimiser is x* = 0 here, so relative error has no meaning: lower l1."
     asked = {
-        "algorithm": algorithm,
+        "algorithm": named,
         "mechanism": plan.mechanism,
         "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
         "activations": activations,
         "walk": walk,
         "steps": steps if isinstance(steps, str) else {k: np.asarray(v).tolist() for k, v in _mapping(steps).items()},
         **({"walk_seed": source.walk_seed} if isinstance(source, Secret) else {"seed": source.seed}),
+        "objective": objective,
         "x0": None if x0 is None else np.asarray(x0).tolist(),
         "start": start,
         "ratio": ratio,

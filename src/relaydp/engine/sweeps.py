@@ -104,18 +104,19 @@ def sweep(
     seeds: Iterable[int] = range(16),
     budgets: Sequence[Budget | None] | None = None,
     *,
-    algorithm: str = "recal",
+    algorithm: str = defaults.ALGORITHM,
     mechanism: str | None = AUTO,
     activations: int | None = None,
     walk: str = defaults.WALK,
     steps: Any = "tuned",
+    objective: str | None = None,
     start: int = 0,
     ratio: float | None = None,
     limits: Limits = None,
     prior: Problem | Directions | None = None,
     variant: str | None = None,
     noise: float | None = None,
-    reference: bool = True,
+    reference: bool | None = None,
     progress: bool | Progress | None = None,
 ) -> Sweep:
     """Run every seed under every budget in one compiled call.
@@ -127,12 +128,13 @@ def sweep(
         graph: Who may send to whom. It has as many agents as the problem.
         seeds: The seeds of the runs, whole numbers, 0 or more. Default: 0 to 15.
         budgets: A list of budgets. Default: None, one sweep without noise. A list does not mix None with a Budget.
-        algorithm: A name from `relaydp.algorithms()`. Default: "recal".
+        algorithm: A name from `relaydp.algorithms()`, or "auto" (the default): as in `solve`.
         mechanism: As in `solve`. Default: "auto".
         activations: The PLF. Default: as in `solve`, for each budget.
         walk: "tour" (the default), "cyclic", "random", "lazy" or "nonbacktracking". Runs with "tour" or "cyclic" share
             a route, which is faster.
         steps: "tuned" (the default), "paper", or the algorithm's own numbers.
+        objective: "accuracy" or "loss": what a budget is planned for, as in `solve`.
         start: The agent that holds the baton first. Default: 0.
         ratio: rho_(t+1)/rho_t of the noise schedule.
         limits: epsilon of agents that allow less than the budget: {agent: epsilon}, or a list with one number per
@@ -141,7 +143,7 @@ def sweep(
         variant: A variant of mechanism "published".
         noise: For "published" only: its first scale s_1, instead of a budget.
         reference: Whether to compute the minimiser. Without it, or where the problem has none, `excess` and
-            `relative_error` are NaN. Default: True.
+            `relative_error` are NaN. Default: None, as in `solve`.
         progress: None (the default) shows a bar when stderr is a terminal; True or False decides; a function is called
             with (hops done, hops in all).
 
@@ -168,7 +170,7 @@ def sweep(
     if not numbers or not asked:
         raise InputError(f"{len(numbers)} seeds and {len(asked)} budgets arrived; needed at least one of each.")
     options = dict(algorithm=algorithm, activations=activations, walk=walk, steps=steps, start=start, ratio=ratio)
-    options |= dict(variant=variant, noise=noise, limits=limits, prior=prior)
+    options |= dict(variant=variant, noise=noise, limits=limits, prior=prior, objective=objective)
     plans, keys = [], []
     for budget in asked:
         kind = None if budget is None and mechanism in PRICED else mechanism
@@ -176,9 +178,10 @@ def sweep(
         plans += some
         keys.append(own)
     _check_one_program(plans)
-    with shown(progress, f"{len(plans)} runs of {algorithm} on {graph.name}") as report:
+    with shown(progress, f"{len(plans)} runs of {plans[0].algorithm.name} on {graph.name}") as report:
         x = run_plans(problem, graph, plans, jnp.concatenate(keys), report)
-    return _measure(problem, plans, numbers * len(asked), x, reference)
+    wanted = not plans[0].for_accuracy if reference is None else reference
+    return _measure(problem, plans, numbers * len(asked), x, wanted)
 
 
 def plan_seeds(problem: Problem, graph: Graph, seeds: Sequence[int], **options: Any) -> tuple[list[Plan], Array]:

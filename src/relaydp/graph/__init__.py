@@ -2,7 +2,7 @@
 
 from relaydp.graph.graph import Graph
 from relaydp.graph.network import Network, check_size, metropolis, network_of
-from relaydp.graph.routes import RULES, Rounds, Route, rounds, route
+from relaydp.graph.routes import RULES, Rounds, Route, lap_shape, rounds, route
 from relaydp.graph.topologies import (
     complete,
     erdos_renyi,
@@ -38,6 +38,7 @@ __all__ = [
     "graph_named",
     "grid",
     "hypercube",
+    "lap_shape",
     "metropolis",
     "network_of",
     "path",

@@ -84,10 +84,29 @@ def lap_from(graph: Graph, walk: str, start: int) -> np.ndarray | None:
     return np.roll(order, -int(np.argmax(order == start)))
 
 
-def _laps(order: np.ndarray, laps: int, start: int) -> Route:
-    """`laps` laps of a closed walk from `start`; each agent acts at its first visit in each lap."""
+def _first_visits(order: np.ndarray) -> np.ndarray:
+    """Which hops of a lap are an agent's first: there it acts."""
     acts = np.zeros(len(order), bool)
     acts[np.unique(order, return_index=True)[1]] = True
+    return acts
+
+
+def lap_shape(graph: Graph, walk: str, start: int = 0) -> tuple[int, int]:
+    """How many hops a lap of a closed walk has, and which of them, counted from 1, is the last at which an agent acts.
+
+    >>> from relaydp.graph.topologies import path, ring
+    >>> lap_shape(ring(4), "cyclic"), lap_shape(path(3), "tour", start=1)
+    ((4, 4), (4, 4))
+    """
+    order = lap_from(graph, walk, start)
+    if order is None:
+        raise InputError(f"walk={walk!r} has no laps; it must be 'cyclic' or 'tour'.")
+    return len(order), int(np.flatnonzero(_first_visits(order))[-1]) + 1
+
+
+def _laps(order: np.ndarray, laps: int, start: int) -> Route:
+    """`laps` laps of a closed walk from `start`; each agent acts at its first visit in each lap."""
+    acts = _first_visits(order)
     made = np.arange(laps)[:, None] + ~acts  # l activations are made before lap l, and one more after acting in it
     return _route(np.append(np.tile(order, laps), start), np.tile(acts, laps), made.ravel())
 

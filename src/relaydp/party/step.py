@@ -329,6 +329,8 @@ def _obstacle(algorithm: Algorithm) -> str | None:
         return "it does not ask its records for gradients, and a network supports noise on gradients only"
     if (algorithm.links, algorithm.exchanges) != ("hop" if relay else "neighbours", 1):
         return "it sends something other than a baton to one party, or one message to all neighbours"
+    if algorithm.menu.laps:
+        return "it needs every agent in every lap, and a party may be lost"
     if relay and algorithm.receive is None:
         return "it does not define what the next holder knows from the baton alone (Algorithm.receive)"
     agents, dim = 3, 2

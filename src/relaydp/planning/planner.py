@@ -21,9 +21,11 @@ import numpy as np
 from relaydp import defaults
 from relaydp.algorithm import Algorithm, find_algorithm
 from relaydp.algorithm.base import OBJECTIVE
+from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
 from relaydp.errors import InputError, PrivacyError, choose
-from relaydp.graph import WALKS, Graph, Rounds, Route, check_size, rounds, route
+from relaydp.graph import RANDOM_WALKS, WALKS, Graph, Rounds, Route, check_size, rounds, route
 from relaydp.oracle.randomness import WALK, check_seed, key_for
+from relaydp.planning.accuracy import applies, rule_for
 from relaydp.planning.calibration import (
     Calibrated,
     calibrate_gradient,
@@ -35,15 +37,17 @@ from relaydp.planning.directions import Directions, directions_of
 from relaydp.planning.forecast import Forecast, Noise, ObjectiveNoise, Trial
 from relaydp.planning.public_trials import try_out
 from relaydp.planning.run_plan import Plan
-from relaydp.planning.tuning import Choice, choose_steps
+from relaydp.planning.tuning import Choice, choose_steps, placed_steps, with_laps
 from relaydp.privacy import PRICED, Budget, Ledger, rho_for
 from relaydp.privacy.budget import check_records
 from relaydp.privacy.ledger import TOLERANCE
 from relaydp.problem import Facts, Problem
+from relaydp.problem.loss import CLASSIFIERS
 
 Limits = Sequence[float] | Mapping[int, float] | None  # epsilon of agents that allow less than the budget
 MECHANISMS = ("gradient", "objective", "published")
 AUTO = "auto"
+ACCURACY, LOSS = "accuracy", "loss"
 
 
 def plan(
@@ -51,10 +55,11 @@ def plan(
     graph: Graph,
     budget: Budget,
     *,
-    algorithm: str = "recal",
+    algorithm: str = defaults.ALGORITHM,
     activations: int | None = None,
     walk: str = defaults.WALK,
     steps: Any = "tuned",
+    objective: str | None = None,
     ratio: float | None = None,
     limits: Limits = None,
     prior: Problem | Directions | None = None,
@@ -67,7 +72,8 @@ def plan(
     `relaydp.public_facts(...)` without any data. `solve` with the same arguments makes and follows the same plan.
 
         plan.activations, plan.steps, plan.scales   what was chosen; scales are (activations, agents)
-        plan.predicted                              the excess objective to expect
+        plan.expected                               of a classifier: the share of a model's gain without privacy
+        plan.predicted                              planned for the objective: its excess to expect
         plan.outlook                                the same against the number of activations
 
     The arguments are those of `solve`; with a `seed` it is a simulation's plan, whose classes, split and prior may come
@@ -105,7 +111,42 @@ def plan(
         noise=None,
         limits=limits,
         prior=prior,
+        objective=objective,
     )
+
+
+def resolve_objective(objective: str | None, problem: Problem | Facts) -> str:
+    """What a plan aims at: accuracy for classifiers, the objective F for everything else, unless the user says so."""
+    facts_classify = problem.classifies if isinstance(problem, Facts) else problem.loss.name in CLASSIFIERS
+    if objective is None:
+        return ACCURACY if facts_classify else LOSS
+    choose("objective", objective, (ACCURACY, LOSS))
+    if objective == ACCURACY and not facts_classify:
+        raise InputError("objective='accuracy' is for logistic and softmax; this problem has no accuracy. Leave it out.")
+    return objective
+
+
+def resolve_algorithm(
+    algorithm: str,
+    problem: Problem | Facts,
+    *,
+    budget: Budget | None,
+    mechanism: str | None = AUTO,
+    objective: str | None = None,
+    walk: str = defaults.WALK,
+    steps: Any = "tuned",
+    prior: object = None,
+) -> str:
+    """The algorithm that 'auto' stands for; every other name is itself.
+
+    A private classifier is trained by relay gradient, which the rule of `planning.accuracy` plans. RECAL is for all
+    else: without privacy, for the objective F, for regression, on random walks, and with steps or a prior of the user's.
+    """
+    if algorithm != AUTO:
+        return algorithm
+    planned = budget is not None and mechanism in (AUTO, "gradient") and walk not in RANDOM_WALKS
+    planned = planned and isinstance(steps, str) and steps == "tuned" and prior is None
+    return RELAY_GRADIENT.name if planned and resolve_objective(objective, problem) == ACCURACY else "recal"
 
 
 def resolve_mechanism(
@@ -155,9 +196,12 @@ def make_plan(
     noise: float | None,
     limits: Limits = None,
     prior: Problem | Directions | None = None,
+    objective: str | None = None,
 ) -> Plan:
     """Check every argument and draw up the whole run. Nothing here touches a record in a private run."""
-    method = find_algorithm(algorithm)
+    aim = resolve_objective(objective, problem)
+    asked = dict(budget=budget, mechanism=mechanism, objective=objective, walk=walk, steps=steps, prior=prior)
+    method = find_algorithm(resolve_algorithm(algorithm, problem, **asked))  # type: ignore[arg-type]
     kind = resolve_mechanism(mechanism, budget, noise, method)
     _check_fit(problem, graph, method, walk)
     where = _variant(method, kind, variant)
@@ -167,7 +211,14 @@ def make_plan(
     if kind in PRICED and budget is not None:
         wanted = _budgeted(problem, facts, method, kind, budget, limits, ratio, prior)
     path = walk if method.kind == "relay" else "all"
-    choice = choose_steps(method, steps, facts, graph, path, activations, wanted)
+    expected = None
+    if _by_rule(method, kind, aim, steps, prior, facts):
+        assert wanted is not None
+        rule = rule_for(facts, wanted.rho, activations)
+        choice = Choice(with_laps(placed_steps(rule.steps), graph, walk, start), rule.laps, None)
+        facts, expected = rule.facts, rule.expected
+    else:
+        choice = choose_steps(method, steps, facts, graph, path, activations, wanted, start)
     way = lay_out(method, choice.steps, choice.activations, graph, walk, key, start, kind in PRICED)
     priced = _calibrate(method, kind, where, facts, graph, choice, wanted, budget, noise, ratio)
     plan = Plan(
@@ -185,6 +236,7 @@ def make_plan(
         ratio=ratio,
         outlook=choice.outlook,
         prior=_planned_for(wanted, choice.outlook),
+        expected=expected,
         **priced._asdict(),
     )
     if plan.ledger is not None:
@@ -192,6 +244,12 @@ def make_plan(
         if plan.private and budget is not None:
             _check_promise(plan.ledger, agent_epsilons(budget, limits, facts.agents), budget.delta)
     return plan
+
+
+def _by_rule(method: Algorithm, kind: str | None, aim: str, steps: Any, prior: object, facts: Facts) -> bool:
+    """Whether the rule for accuracy decides: of the method it is for, where the user leaves it anything to decide."""
+    asked = method is RELAY_GRADIENT and kind == "gradient" and isinstance(steps, str) and steps == "tuned"
+    return asked and prior is None and aim == ACCURACY and applies(facts)
 
 
 def _check_fit(problem: Problem | Facts, graph: Graph, method: Algorithm, walk: str) -> None:

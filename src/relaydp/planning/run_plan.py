@@ -17,6 +17,7 @@ import numpy as np
 from relaydp.algorithm import Algorithm
 from relaydp.certificate import plain
 from relaydp.graph import Rounds, Route
+from relaydp.planning.accuracy import Expectation
 from relaydp.planning.directions import Directions
 from relaydp.planning.forecast import Forecast
 from relaydp.privacy import PRICED, Budget, Ledger
@@ -57,6 +58,7 @@ class Plan:
     ledger: Ledger | None  # with every planned release charged; None where nothing is noised
     outlook: Forecast | None  # what to expect; None without the sound mechanism
     prior: Directions | None  # what it was planned for; None for the guess from public bounds
+    expected: Expectation | None = None  # of accuracy; None where it was planned for the objective
     pure: np.ndarray | None = None  # (activations, agents): epsilon_0 of each release, where noise is in the objective
     kappa: np.ndarray | None = None  # (activations, agents): what each minimiser was priced with, where noise is there
 
@@ -64,6 +66,11 @@ class Plan:
     def private(self) -> bool:
         """Whether it was made from public facts, and has a price. What a run of it promises, its result says."""
         return self.mechanism in PRICED
+
+    @property
+    def for_accuracy(self) -> bool:
+        """Whether it was planned for accuracy, so that F and its minimiser say little about it."""
+        return self.expected is not None
 
     @property
     def epsilon(self) -> float:
@@ -111,13 +118,17 @@ class Plan:
             "steps": {name: np.asarray(value).tolist() for name, value in self.steps._asdict().items()},
             "noise_scales": _rows(self.scales),
             "sensitivity": self.sensitivity.tolist(),
+            "clip": self.clip,
             "predicted_excess": self.predicted,
+            "expected_gain": None if self.expected is None else self.expected._asdict(),
             "planned_for": "guess from public bounds" if self.prior is None else "prior",
             "curve": curve,
         }
 
     def __repr__(self) -> str:
         expected = "" if self.predicted is None else f", predicted excess {self.predicted:.3g}"
+        if self.expected is not None:
+            expected = f", {self.expected} of the gain without privacy"
         return f"Plan({self.algorithm.name}, {self.activations} activations, {len(self.route)} hops{expected})"
 
     @property

@@ -15,7 +15,7 @@ from relaydp.algorithm import Algorithm
 from relaydp.algorithm.menu import Menu
 from relaydp.arrays import placed
 from relaydp.errors import InputError, choose
-from relaydp.graph import Graph
+from relaydp.graph import Graph, lap_shape
 from relaydp.planning.forecast import Forecast, Noise, look_ahead
 from relaydp.planning.quadratic import DEFAULT_ACTIVATIONS, LARGE, find_steps
 from relaydp.problem import Facts
@@ -39,6 +39,7 @@ def choose_steps(
     walk: str,
     activations: int | None,
     noise: Noise | None,
+    start: int = 0,
 ) -> Choice:
     """The steps to run with, and how many activations.
 
@@ -50,9 +51,12 @@ def choose_steps(
         walk: The law of the walk; "all" for synchronous methods.
         activations: The number of activations, or None to choose it as well.
         noise: What the budget allows; None without privacy.
+        start: The agent that holds the first baton.
     """
     menu = method.menu
     grid, tuned = _candidates(menu, asked, facts, graph)
+    if menu.laps:
+        grid = [with_laps(row, graph, walk, start) for row in grid]
     if not tuned:
         _accept(menu, grid[0], facts, graph)
     at, T, outlook = 0, activations or DEFAULT_ACTIVATIONS, None
@@ -64,7 +68,18 @@ def choose_steps(
     elif len(grid) > 1:
         at = find_steps(method, _stack(menu, grid), facts, graph, walk, T)
     _accept(menu, grid[at], facts, graph)
-    return Choice(menu.steps(*map(placed, grid[at])), T, outlook)
+    return Choice(placed_steps(grid[at]), T, outlook)
+
+
+def placed_steps(steps: Any) -> Any:
+    """Steps as arrays for compiled code."""
+    return type(steps)(*map(placed, steps))
+
+
+def with_laps(steps: Any, graph: Graph, walk: str, start: int) -> Any:
+    """The steps of an algorithm that works in laps, told how long a lap of this walk is."""
+    lap, closing = (np.asarray(hops, np.float64) for hops in lap_shape(graph, walk, start))
+    return steps._replace(lap=lap, closing=closing)
 
 
 def _candidates(menu: Menu, asked: Any, facts: Facts, graph: Graph) -> tuple[list[Any], bool]:

@@ -35,6 +35,8 @@ class Facts:
     modulus: float  # mu: strong convexity that the ridge guarantees
     clip: float  # c: bound on a record's gradient; inf where none is known
     public: bool
+    bound: float | None = None  # the most that a record's gradient can be, where `clip` was not given by the user
+    classifies: bool = False  # whether users look at accuracy
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,16 @@ from relaydp.data import Records, load_data
 from relaydp.data.records import check_exact, frozen, sorted_classes
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.problem.bounds import FITTED, Facts, as_ranges, check_bound, fit_ranges
-from relaydp.problem.loss import LEAST_SQUARES, LOGISTIC, CustomLoss, LinearLoss, Loss, huber_loss, softmax_loss
+from relaydp.problem.loss import (
+    CLASSIFIERS,
+    LEAST_SQUARES,
+    LOGISTIC,
+    CustomLoss,
+    LinearLoss,
+    Loss,
+    huber_loss,
+    softmax_loss,
+)
 from relaydp.problem.partition import (
     Splitter,
     check_split,
@@ -443,4 +452,6 @@ def public_facts(
     weight = _weight("l2", l2)
     smoothness = np.full(counts.size, chosen.curvature * bound**2 + weight)
     dim = (int(features) + intercept) * chosen.outputs
-    return Facts(counts.size, counts.astype(np.int64), dim, smoothness, weight, float(limit), public=True)
+    known = float(limit) if clip is None else None
+    whole = counts.astype(np.int64)
+    return Facts(counts.size, whole, dim, smoothness, weight, float(limit), True, known, loss in CLASSIFIERS)

@@ -96,3 +96,4 @@ class CustomLoss:
 
 
 Loss = LinearLoss | CustomLoss
+CLASSIFIERS = ("logistic", "softmax")  # losses of models whose users look at accuracy

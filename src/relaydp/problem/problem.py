@@ -25,7 +25,7 @@ from relaydp.errors import InputError, PrivacyError
 from relaydp.problem.agent_records import AgentRecords, Gram, scores
 from relaydp.problem.bounds import Facts, Scaling, scale_records
 from relaydp.problem.kernels import dispatch, int8_products
-from relaydp.problem.loss import LEAST_SQUARES, CustomLoss, Loss
+from relaydp.problem.loss import CLASSIFIERS, LEAST_SQUARES, CustomLoss, Loss
 from relaydp.problem.partition import Split
 from relaydp.prox import Regulariser
 
@@ -364,7 +364,9 @@ class Problem:
         return self._facts(self._measured_smoothness, math.inf if clip is None else clip, public=False)
 
     def _facts(self, smoothness: np.ndarray, clip: float, public: bool) -> Facts:
-        return Facts(self.agents, self.split.sizes, self.dim, smoothness, self.l2, clip, public)
+        bound = clip if self.clip is None else None
+        sizes, classifies = self.split.sizes, self.loss.name in CLASSIFIERS
+        return Facts(self.agents, sizes, self.dim, smoothness, self.l2, clip, public, bound, classifies)
 
     @cached_property
     def _measured_smoothness(self) -> np.ndarray:

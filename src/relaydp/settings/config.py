@@ -20,6 +20,7 @@ from relaydp._toml import line_of
 from relaydp.errors import InputError, PrivacyError, choose, short
 from relaydp.settings.values import (
     MECHANISMS,
+    OBJECTIVES,
     REGULARISERS,
     VARIANTS,
     all_algorithms,
@@ -109,6 +110,7 @@ class RunSection(Section):
     activations: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     walk: Annotated[str, named("walk", all_walks)] = defaults.WALK
     steps: Annotated[Any, BeforeValidator(_steps_of_algorithm)] = defaults.STEPS
+    objective: Annotated[str, named("objective", OBJECTIVES)] | None = None
     ratio: Positive | None = None
     limits: Annotated[dict[int, float] | None, BeforeValidator(as_limits)] = None  # epsilon of agents that allow less
     prior: Annotated[str, AfterValidator(as_source)] | None = None  # public records to plan for
@@ -349,6 +351,8 @@ def solve_arguments(run: RunSection) -> dict[str, Any]:
                 f"variant={run.variant!r} belongs to mechanism 'published'; ask for that, or leave it out."
             )
         asked["variant"] = run.variant
+    if run.objective is not None:
+        asked["objective"] = run.objective
     if run.ratio is not None:
         if run.epsilon is None:
             raise InputError(

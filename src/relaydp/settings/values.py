@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from relaydp.problem import Problem
 
 MECHANISMS = ("gradient", "objective", "published", "none")
+OBJECTIVES = ("accuracy", "loss")
 VARIANTS = ("memoryless", "carried", "replace", "messages", "objective")
 # regularisers by name, with what each needs
 REGULARISERS = {
@@ -51,7 +52,7 @@ def loss_functions() -> dict[str, Callable[..., Problem]]:
 def all_algorithms() -> list[str]:
     from relaydp.algorithm import algorithms
 
-    return algorithms()
+    return ["auto", *algorithms()]
 
 
 def all_walks() -> tuple[str, ...]:
@@ -202,6 +203,7 @@ def as_steps(value: object, algorithm: str = ALGORITHM) -> str | dict[str, Any]:
     """
     from relaydp.algorithm import find_algorithm
 
+    algorithm = "recal" if algorithm == "auto" else algorithm  # with steps by hand, auto is recal
     menu = find_algorithm(algorithm).menu
     names, optional = menu.steps._fields, menu.steps._field_defaults
     form = ",".join(f"{name}=.." for name in names)

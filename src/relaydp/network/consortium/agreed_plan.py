@@ -41,8 +41,8 @@ def network_algorithms() -> dict[str, Algorithm]:
     """
 
     def fits(method: Algorithm) -> bool:
-        if method.kind == "relay":
-            return method.links == "hop" and method.receive is not None
+        if method.kind == "relay":  # one that works in laps stops when a party is lost, and parties are
+            return method.links == "hop" and method.receive is not None and not method.menu.laps
         return (method.links, method.exchanges, method.vectors) == ("neighbours", 1, 1)
 
     return {name: each for name, each in sorted(ALGORITHMS.items()) if "gradient" in each.mechanisms and fits(each)}

@@ -1,0 +1,133 @@
+"""Relay gradient: a baton collects everybody's gradient at one point, and each lap ends in one accelerated step.
+
+In lap k every agent i that the baton visits does
+
+    (1)  v  = x + (k - 1)/(k + 2) (x - x_i)                 where to ask; v = x in the first lap
+    (2)  S+ = S + grad f_i(a v) / n
+    (3)  x_i+ = x                                           for the next lap: the model of this one
+
+and the last agent of the lap closes it:
+
+    (4)  x+ = prox_{t r}( v - t S+ ),   S+ = 0
+
+Every agent sees every lap's x, so that all of them know v without being told. The result is Nesterov's accelerated
+proximal gradient method on F, computed by a relay: what RECAL's agents remember (l_i, y_i) is not needed, at the price
+that the model moves once a lap. The noise of n releases adds up in S and meets one step, which is what a trusted
+server would see too, were it to add up noisy gradients (`collusion` in docs/privacy.md says what it could save).
+
+`stretch` is a: gradients are asked for at a times the model. With a = 1 the method minimises F. Clipping far below the
+largest gradient makes a classifier longer than it should be, by about two on problems of many kinds
+(benchmarks/accuracy.py); asking at twice the model gives one of the right length, with probabilities to believe in.
+
+Source: Nesterov 1983; Beck and Teboulle 2009, A fast iterative shrinkage-thresholding algorithm.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from relaydp.algorithm.base import Algorithm, Everyone, Setting, Turn, Vector, put
+from relaydp.algorithm.menu import Menu, refuse
+from relaydp.graph import Graph
+from relaydp.problem import Facts
+
+MOST = 4.0 / 3.0  # of t L: at every curvature up to there, accelerated gradient descent settles, however long it runs
+
+
+class RelayGradientSteps(NamedTuple):
+    stepsize: Float[Array, ""]  # t
+    stretch: Float[Array, ""] = 1.0  # type: ignore[assignment]  # a
+    lap: Float[Array, ""] = 1.0  # type: ignore[assignment]  # hops in a lap; planning counts them
+    closing: Float[Array, ""] = 1.0  # type: ignore[assignment]  # which hop of a lap, from 1, is the last that acts
+
+
+class Collection(NamedTuple):
+    """The baton."""
+
+    x: Vector  # the model
+    total: Vector  # S
+
+
+class RelayGradientState(NamedTuple):
+    last: Everyone  # x_i, the model that agent i saw in its last lap
+    baton: Collection
+
+
+def init(setting: Setting, steps: RelayGradientSteps, x0: Float[Array, " dim"]) -> RelayGradientState:
+    """Everybody knows the public start x0."""
+    everyone = jnp.broadcast_to(x0, (setting.agents, x0.size))
+    return RelayGradientState(everyone, Collection(x0, jnp.zeros_like(x0)))
+
+
+def step(
+    setting: Setting, steps: RelayGradientSteps, state: RelayGradientState, turn: Turn
+) -> tuple[RelayGradientState, Collection]:
+    """Let the holder add its gradient to the baton; the last of a lap takes the step.
+
+    Leaves agent i: (x, S), once, to one neighbour. Private when `setting.gradient` is: x and S are made of gradients
+    that went through it, each asked for once, and x_i is a model that was on the baton.
+    """
+    i, (x, total) = turn.holder, state.baton
+    hop = turn.hop.astype(steps.lap.dtype)
+    k = jnp.floor(hop / steps.lap)
+    closes = hop - k * steps.lap == steps.closing - 1.0
+
+    def act() -> tuple[Array, Array, Array]:
+        v = x + (k - 1.0) / (k + 2.0) * (x - state.last[i])  # (1); x_i = x where k is 0
+        collected = total + setting.gradient(steps.stretch * v) / setting.agents  # (2)
+        ahead = setting.prox(v - steps.stepsize * collected, steps.stepsize)  # (4)
+        return x, jnp.where(closes, ahead, x), jnp.where(closes, 0.0, collected)
+
+    seen, new_x, new_total = setting.when(turn.acts, act, lambda: (state.last[i], x, total))
+    new = RelayGradientState(put(state.last, i, seen), Collection(new_x, new_total))  # (3)
+    return new, new.baton
+
+
+def answer(state: RelayGradientState) -> Float[Array, " dim"]:
+    return state.baton.x
+
+
+def _limit(facts: Facts) -> float:
+    """Above it steps do not settle: 4/3 over the curvature of F, which is at most the agents' mean L_i."""
+    return MOST / float(facts.smoothness.mean())
+
+
+def paper_steps(facts: Facts, graph: Graph) -> RelayGradientSteps:
+    """1/L, as in the papers."""
+    return RelayGradientSteps(0.75 * _limit(facts))  # type: ignore[arg-type]
+
+
+def grid(facts: Facts, graph: Graph) -> list[RelayGradientSteps]:
+    return [RelayGradientSteps(share * _limit(facts)) for share in np.geomspace(0.001, 0.999, 28)]  # type: ignore[arg-type]
+
+
+def check(steps: RelayGradientSteps, facts: Facts, graph: Graph) -> None:
+    """Without clipping steps have a limit. A private run clips: its gradient is at most c long, whatever the step."""
+    if not facts.public:
+        refuse("stepsize", float(steps.stepsize) * float(steps.stretch), _limit(facts), "4/(3 L)")
+
+
+def claim(facts: Facts, steps: RelayGradientSteps, graph: Graph) -> np.ndarray:
+    """D = 2c/n: what one record can move of S."""
+    return np.full(facts.agents, 2.0 * facts.clip / facts.agents)
+
+
+RELAY_GRADIENT = Algorithm(
+    name="relay-gradient",
+    title="Relay gradient",
+    kind="relay",
+    init=init,
+    step=step,
+    answer=answer,
+    menu=Menu(RelayGradientSteps, paper_steps, grid, check, fixed=("stretch", "lap", "closing"), laps=True),
+    steady=False,
+    walks=("cyclic", "tour"),
+    mechanisms=("gradient",),
+    links="hop",
+    vectors=2,
+    claim=claim,
+)

@@ -1,0 +1,120 @@
+"""What to run for the accuracy of a private classifier, from public facts alone.
+
+Users of a classifier look at its accuracy, which depends on the angle of x and not on its length. A plan for the least
+objective F (`forecast`) stops early, because noise in x is expensive in F; for accuracy more laps and longer steps pay.
+The rule below is for accelerated gradient descent (`algorithm.relay_gradient`). All of it follows from one number, the
+noise of the mean gradient if the whole budget were spent on one release, as a share of the clip c:
+
+    (1)  noise    = (1/n) sqrt( sum_i (2 / (m_i mu_i))^2 ),   mu_i = sqrt(2 rho_i), per coordinate
+    (2)  clip  c  = G / 20, times sqrt(noise / 0.0013) within 1 to 4      G: the most that a record's gradient can be
+    (3)  laps     = 100 (0.0013 / noise)^0.7, within 25 to 200            every lap spends the same
+    (4)  step     = 1/16 (100 / laps)^1.5 (G / 20 c) / (noise G^2)        on a model that is asked at twice itself
+
+(2) A clip far below G divides the noise by as much and makes nearly every gradient c long, so that a record pulls with
+the same force until it is classified with some margin. Under much noise few laps are made, and no record gets that far:
+a larger clip then leaves some feedback. (4) Noise in x grows like step x noise, and the best step is the one at which
+noise and margin meet at the end of the run: its product with the noise is nearly the same for all problems. The model
+is then about twice as long as the one of least log-loss, again for all problems. Gradients are asked for at 2x, so that
+x itself has the right length.
+
+The constants were chosen on 77 problems, none of which is among the data sets that docs/planner.md reports;
+`benchmarks/accuracy.py` has the problems, the search and the regret.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from relaydp.algorithm.relay_gradient import MOST, RelayGradientSteps
+from relaydp.problem import Facts
+
+CLIP, WIDEST = 1.0 / 20.0, 4.0  # c / G under little noise, and how much more it is at most
+USUAL_NOISE, USUAL_LAPS, POWER = 1.3e-3, 100, 0.7
+FEWEST, MOST_LAPS = 25, 200
+REACH, TRAVEL = 1.0 / 16.0, 1.5  # step x noise at the usual number of laps, and how it falls with more
+STRETCH = 2.0
+# The share of what a model without privacy gains over the most frequent class that private models of the 77 problems had:
+# the fifth percentile, the median and the 95th, against log2 of the noise (1).
+GAINS = {
+    -14: (0.97, 0.998, 1.0),
+    -13: (0.92, 0.98, 1.0),
+    -12: (0.86, 0.98, 1.0),
+    -11: (0.75, 0.96, 1.0),
+    -10: (0.23, 0.92, 1.0),
+    -9: (0.02, 0.92, 1.0),
+    -8: (0.0, 0.89, 0.98),
+    -7: (0.0, 0.84, 0.97),
+    -6: (0.0, 0.64, 0.96),
+    -5: (0.0, 0.45, 0.92),
+    -4: (0.0, 0.2, 0.8),
+}
+
+
+class Rule(NamedTuple):
+    """What the rule says of a problem and a budget."""
+
+    facts: Facts  # with the clip of (2)
+    laps: int
+    steps: RelayGradientSteps
+    expected: Expectation
+
+
+class Expectation(NamedTuple):
+    """What to expect of a private classifier: a share of what a model without privacy gains over always answering the
+    most frequent class. 0 is that class, 1 is no loss; nine problems in ten lie between `low` and `high`."""
+
+    low: float
+    middle: float
+    high: float
+
+    def accuracy(self, majority: float, without_privacy: float) -> tuple[float, float, float]:
+        """The same as accuracies, where those of the most frequent class and without privacy are known.
+
+        >>> Expectation(0.5, 0.75, 1.0).accuracy(0.5, 0.9)
+        (0.7, 0.8, 0.9)
+        """
+        gain = without_privacy - majority
+        low, middle, high = (round(majority + share * gain, 12) for share in self)
+        return low, middle, high
+
+    def __str__(self) -> str:
+        return f"{100 * self.middle:.0f} % ({100 * self.low:.0f} % to {100 * self.high:.0f} %)"
+
+
+def expectation(noise: float) -> Expectation:
+    """Between the rows of `GAINS`; beyond its ends, the ends."""
+    at, rows = list(GAINS), np.array(list(GAINS.values()))
+    return Expectation(*(float(np.interp(math.log2(noise), at, column)) for column in rows.T))
+
+
+def noise_of(sizes: np.ndarray, rho: np.ndarray) -> float:
+    """(1)."""
+    return float(np.sqrt(((2.0 / (sizes * np.sqrt(2.0 * rho))) ** 2).sum()) / len(sizes))
+
+
+def laps_for(noise: float) -> int:
+    """(3)."""
+    return round(min(max(USUAL_LAPS * (USUAL_NOISE / noise) ** POWER, FEWEST), MOST_LAPS))
+
+
+def rule_for(facts: Facts, rho: np.ndarray, laps: int | None = None) -> Rule:
+    """The rule, for agents with these total zCDP budgets. A clip that the user gave stays."""
+    noise = noise_of(facts.sizes, rho)
+    most = facts.clip if facts.bound is None else facts.bound
+    wide = min(max(math.sqrt(noise / USUAL_NOISE), 1.0), WIDEST)
+    clip = facts.clip if facts.bound is None else CLIP * wide * most
+    count = laps_for(noise) if laps is None else laps
+    step = REACH * (USUAL_LAPS / count) ** TRAVEL * (CLIP * most / clip) / (noise * most**2) / STRETCH
+    if facts.modulus > 0.0:  # a ridge is not clipped: with it a step has a limit
+        step = min(step, 0.75 * MOST / (STRETCH * facts.modulus))
+    steps = RelayGradientSteps(np.float64(step), np.float64(STRETCH))  # type: ignore[arg-type]
+    return Rule(replace(facts, clip=clip), count, steps, expectation(noise))
+
+
+def applies(facts: Facts) -> bool:
+    """Whether the rule has something to say: of classifiers, whose gradient is bounded."""
+    return facts.classifies and math.isfinite(facts.clip)
