@@ -392,9 +392,12 @@ def test_the_table_names_every_run():
         (["--figure", "grid.txt"], "ends in"),
         (["--curve", "curve.png"], "does not search"),
         (["--iterations", "5"], "does not search"),
-        (["--data", "breast-cancer", "--records", "3", "--mechanism", "none", "--figure", "a.png"], "no images"),
+        (
+            ["--data", "breast-cancer", "--records", "3", "--mechanism", "none", "--figure", "a.png"],
+            "draws images, and these records are not",
+        ),
         (["nowhere-at-all"], "not a result folder"),
-        (["somewhere", "--records", "4"], "leave it out"),
+        (["somewhere", "--records", "4"], "Leave it out"),
         (["--activations", "many"], "Invalid value"),
     ],
 )

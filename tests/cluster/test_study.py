@@ -124,7 +124,9 @@ def test_algorithms_that_work_in_rounds_have_no_walks():
 
 def test_a_case_is_what_the_file_of_a_run_would_be(small, tmp_path):
     file = tmp_path / "run.toml"
-    file.write_text('[data]\nsource = "breast-cancer"\n[problem]\nagents = 4\n[run]\nepsilon = 4.0\nactivations = 5\n')
+    file.write_text(
+        '[data]\nsource = "breast-cancer"\n[problem]\nagents = 4\nl2 = 0.01\n[run]\nepsilon = 4.0\nactivations = 5\n'
+    )
     wanted = read_config(file, {"walk": "cyclic"}).model_dump(mode="json")
     assert small.cases[0].tables == wanted
     assert small.cases[1].tables["run"]["epsilon"] is None
