@@ -1,4 +1,4 @@
-"""The paper's experiments on the paper's data, beside the numbers it prints: `relaydp paper`."""
+"""The paper's experiments on the paper's data, compared with its printed numbers: `relaydp paper`."""
 
 from relaydp.paper.experiment import FULL, QUICK, Effort
 from relaydp.paper.registry import EXPERIMENTS, find_experiments

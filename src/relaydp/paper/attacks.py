@@ -1,7 +1,7 @@
-"""The paper's attack figures: what an eavesdropper makes of RECAL and DP-RECAL, image by image.
+"""The paper's attack figures: what an eavesdropper reconstructs from RECAL and DP-RECAL, image by image.
 
-The paper attacks RECAL, and DP-RECAL through u. Three runs stand beside those two: the same DP-RECAL read through x,
-and the sound one under two budgets. Data sets that are no images are shown by DLG's error over its iterations.
+The paper attacks RECAL, and DP-RECAL through u. Three more runs are compared: the same DP-RECAL read through x, and the
+sound one under two budgets. For data sets that are not images DLG's error over its iterations is shown.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ METHODS = {
 }
 SEED = 0
 L2 = 1e-2  # as docs/attacks.md has it
-SHOWN = 4  # images of a data set in a figure, and kept in a cell
-GIVEN_AWAY, KEPT = 0.95, 0.2  # SSIM: above, the same image to the eye; below, nothing of it
+SHOWN = 4  # images per data set in a figure, and stored in a cell
+GIVEN_AWAY, KEPT = 0.95, 0.2  # SSIM: above, the image looks the same; below, nothing of it is visible
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Attack(Cell):
 def cell_of(data: str, method: str, effort: Effort) -> Attack:
     steps = 0 if method == "closed-form" else effort.search
     restarts = 1 if steps else 0
-    # records that are no images get an intercept: the gradient then tells the label too, and DLG looks for both
+    # records that are not images get an intercept: the gradient then reveals the label too, and DLG searches for both
     return Attack(data, method, data not in IMAGES, effort.images, steps, restarts)
 
 
@@ -69,17 +69,18 @@ def _cells(effort: Effort) -> Iterator[Attack]:
 _records = lru_cache(maxsize=1)(load_data)
 
 
-@lru_cache(maxsize=1)  # the cells of a data set come after each other, and attack the same runs
+@lru_cache(maxsize=1)  # successive cells of a data set attack the same runs
 def _targets(data: str, images: int, intercept: bool, seed: int) -> list[Target]:
     problem = logistic(few(_records(data), images), agents=images, l2=L2, intercept=intercept)
     return fresh_runs(problem, seed=seed)
 
 
 def measure(cell: Attack, progress: Progress | None = None) -> dict[str, Any]:
-    """The marks of each run, every image's and their medians, the error over a search's iterations, and some images."""
+    """The scores of each run, for every image and their medians, the error over a search's iterations, and some
+    images."""
     began = time.perf_counter()
     report = None if progress is None else lambda _, done, total: progress(done, total)
-    _records(cell.data)  # data that is not here is no outcome to keep
+    _records(cell.data)  # missing data raises here: it is not an outcome to store
     try:
         targets = _targets(cell.data, cell.images, cell.intercept, cell.seed)
         options = {"iterations": cell.steps or None, "restarts": cell.restarts or None}
@@ -96,7 +97,7 @@ def measure(cell: Attack, progress: Progress | None = None) -> dict[str, Any]:
 
 
 def pack(images: np.ndarray) -> dict[str, Any]:
-    """Images in [0, 1] as JSON: their shape, and one byte a value in base64."""
+    """Images in [0, 1] as JSON: their shape, and one byte per value in base64."""
     levels = np.round(np.clip(images, 0.0, 1.0) * 255.0).astype(np.uint8)
     return {"shape": list(levels.shape), "levels": base64.b64encode(levels.tobytes()).decode()}
 
@@ -110,7 +111,7 @@ def unpack(packed: dict[str, Any]) -> np.ndarray:
 
 
 def _who(row: dict[str, Any]) -> str:
-    """A run in a sentence."""
+    """The name of a run in a sentence."""
     match row["mechanism"]:
         case None:
             return "RECAL"
@@ -125,20 +126,20 @@ PRINTED = ("RECAL", "published DP-RECAL through u")  # what the paper attacks
 
 @dataclass(frozen=True)
 class Side:
-    """Outcomes side by side: those of some data sets, and what tables and figures read from them."""
+    """The outcomes of several data sets, as tables and figures need them."""
 
-    of: dict[str, dict[str, Any]]  # data set -> outcome; {} where there is none yet
+    of: dict[str, dict[str, Any]]  # data set -> outcome; {} if there is none yet
 
     @property
     def runs(self) -> list[str]:
-        """Every run that some data set has, in order."""
+        """Every run of any data set, in order."""
         return list(dict.fromkeys(row["run"] for outcome in self.of.values() for row in outcome.get("rows", ())))
 
     def row(self, data: str, run: str) -> dict[str, Any]:
         return next((row for row in self.of[data].get("rows", ()) if row["run"] == run), {})
 
     def entry(self, data: str, run: str, write: Callable[[dict[str, Any]], str]) -> str:
-        """One entry of a table: `write(row)`, or why there is none."""
+        """One entry of a table: `write(row)`, or the reason why it is missing."""
         row = self.row(data, run)
         return write(row) if row else "refused" if "error" in self.of[data] else "-"
 
@@ -147,7 +148,7 @@ class Side:
         return 1 if packed is None else packed["shape"][0]
 
     def images(self, data: str, run: str | None) -> list[np.ndarray | None]:
-        """The images of a run, or the true ones (None); gaps where they are missing."""
+        """The images of a run, or the true ones (None); None for missing ones."""
         packed = self.of[data].get("original") if run is None else self.row(data, run).get("images")
         got = [] if packed is None else list(unpack(packed))
         return [*got, *[None] * (self.columns(data) - len(got))]
@@ -174,7 +175,7 @@ def _share(row: dict[str, Any]) -> str:
 
 
 def _gallery(found: Found, method: str, names: Sequence[str], folder: Path) -> list[Block]:
-    """The pictures of one method, and its table."""
+    """The figure of one method, and its table."""
     side = _side(found, method, names)
     if not side.runs:
         return []
@@ -192,13 +193,13 @@ def _gallery(found: Found, method: str, names: Sequence[str], folder: Path) -> l
     ]
     note = f"Medians of {found.effort.images} images; in brackets the best of them."
     return [
-        Picture(name, f"{METHODS[method]}: the original images, and what was recovered from each run."),
+        Picture(name, f"{METHODS[method]}: what was taken, and what was got from each run."),
         ResultTable(METHODS[method], columns, rows, note),
     ]
 
 
 def _curve(found: Found, data: str, folder: Path) -> list[Block]:
-    """DLG's error over its iterations, and where it ends."""
+    """DLG's error over its iterations, and its final value."""
     rows = [row for row in _side(found, "dlg", [data]).of[data].get("rows", ()) if row["mse_curve"]]
     if not rows:
         return []
@@ -216,24 +217,25 @@ def _curve(found: Found, data: str, folder: Path) -> list[Block]:
 
 
 def _gradients(found: Found) -> list[Block]:
-    """How many gradients each run gave away. The searches come after that, so any method's cell tells."""
+    """The number of gradients that each run revealed. It does not depend on the method, so any method's cell is
+    used."""
     names = found.effort.data
     sides = [_side(found, method, names) for method in METHODS]
     side = Side({data: max((one.of[data] for one in sides), key=_worth) for data in names})
     if not side.runs:
         return []
     rows = [(run, *(side.entry(data, run, _share) for data in names)) for run in side.runs]
-    note = f"How many of the run's gradients are recovered to a relative error of {RECOVERED:g}."
+    note = f"Recovered to a relative error of {RECOVERED:g}, of all that were asked for."
     return [ResultTable("Gradients read from the messages", ("run", *map(title_of, names)), rows, note)]
 
 
 def _worth(outcome: dict[str, Any]) -> int:
-    """An answer before a refusal before nothing."""
+    """The order of outcomes: an answer, then a refusal, then none."""
     return 2 if "rows" in outcome else int("error" in outcome)
 
 
 def verdicts(found: Found) -> list[str]:
-    """What the paper shows and what it does not, counted: a cell is a data set and a method, its mark the median."""
+    """Counts of what the paper shows and does not show: a cell is a data set and a method, its score the median."""
     marks: dict[str, list[float]] = {}
     for cell in _cells(found.effort):
         for row in found.of(cell).get("rows", ()):

@@ -1,18 +1,18 @@
 """The paper's complexity tables, measured: iterations, PLF and communication until an accuracy, as the network grows.
 
-Least squares as in the paper's section, (1/n) sum_i 1/2 ||B_i y - b_i||^2. B_i is one of KINDS fixed matrices, each as
-often as the others, so that the sum's curvature, every agent's and their spread are the same at every n; only the
-number of agents and the graph change. Without noise. Each method's steps are tuned by the same rule, for each graph and
+Least squares as in the paper's section, (1/n) sum_i 1/2 ||B_i y - b_i||^2. B_i is one of KINDS fixed matrices, each
+used equally often, so that the sum's curvature, every agent's and their spread are the same at every n; only the number
+of agents and the graph change. There is no noise. Each method's steps are tuned by the same rule, for each graph and
 walk, from [mu, L] alone.
 
     iterations    the paper's "Comp.": rounds of a synchronous method, hops of a baton
-    evaluations   gradients or argmins, all agents together: what an iteration means for one kind is not what it means
-                  for the other, so both are shown
+    evaluations   gradients or argmins of all agents together: an iteration of one kind is not comparable to one of the
+                  other, so both are shown
     PLF           activations of the agent that acts most
     link uses     messages over edges; "paper's rule" multiplies them as its result tables do
 
-A count is the first iteration from which the error stays below the accuracy. The error of a method with a copy an agent
-is over all copies, sqrt(mean_i ||x_i - x*||^2) / ||x_0 - x*||; RECAL's is the baton's.
+A count is the first iteration from which the error stays below the accuracy. The error of a method with one copy per
+agent is over all copies, sqrt(mean_i ||x_i - x*||^2) / ||x_0 - x*||; RECAL's is the baton's.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from relaydp.report.curves import Line, Panel, draw_panels
 
 ACCURACIES = (1e-3, 1e-6)  # relative errors; the last is the tables'
 KINDS, RECORDS, DIM = 4, 3, 5  # fewer records than coefficients: the ridge is then exactly the least curvature
-RIDGE = 0.1  # sqrt(RIDGE) I below B_i: mu, which the lab is told
-DEGREE = 5  # mean number of neighbours in the general graph: connected at 256 agents in a few draws
+RIDGE = 0.1  # sqrt(RIDGE) I below B_i: mu, which is known when steps are tuned
+DEGREE = 5  # mean number of neighbours in the general graph: a few draws give a connected graph of 256 agents
 TUNED_FOR, MOST_TUNED = 500, 8_000  # activations that steps are tuned for, at first and at most
-SWEEPS = 64  # of a relay, or four times as many rounds, between looks at the error
-WATCH = 1.1  # a run goes on for this many times its count, to see that the error stays below
-MOST_ROUNDS, MOST_HOPS = 60_000, 2_000_000  # a run that takes longer has not arrived
+SWEEPS = 64  # of a relay, or four times as many rounds, between checks of the error
+WATCH = 1.1  # a run continues for this many times its count, to check that the error stays below
+MOST_ROUNDS, MOST_HOPS = 60_000, 2_000_000  # the limit of a run
 DIVERGED = 1e6
-LEVEL = 0.15  # powers of n closer than this are called the same: constants and logarithms bend a line that much
+LEVEL = 0.15  # powers of n closer than this count as equal: constants and logarithms change a slope by that much
 CONFIDENCE = 0.95
 GRAPHS = {"complete": "complete graph", "ring": "circular graph", "general": "general graph"}
 TABLES = {"complete": "Table I", "ring": "Table II", "general": "Table III"}
@@ -62,7 +62,7 @@ MEASURES = {"iterations": "computation", "plf": "plf", "messages": "communicatio
 
 @dataclass(frozen=True)
 class Count(Cell):
-    """One method on one graph of one size; every walk of it."""
+    """One method on one graph of one size, with all its walks."""
 
     graph: str
     agents: int
@@ -73,7 +73,7 @@ class Count(Cell):
 
 
 class Method(NamedTuple):
-    """A row: what the paper calls it and how we run it."""
+    """A row: the paper's name of a method, and how we run it."""
 
     title: str
     label: str  # in legends
@@ -114,7 +114,7 @@ def _cells(effort: Effort) -> Iterator[Count]:
 
 @lru_cache(maxsize=16)
 def problem_of(agents: int) -> Problem:
-    """KINDS matrices dealt out in turn and shuffled; b_i = B_i 1 + N(0, I), so that agents disagree."""
+    """KINDS matrices in equal numbers, shuffled; b_i = B_i 1 + N(0, I), so that the agents' minimisers differ."""
     kinds = np.random.default_rng(0).normal(size=(KINDS, RECORDS, DIM))
     draw = np.random.default_rng(agents)
     B = kinds[draw.permutation(np.arange(agents) % KINDS)].reshape(-1, DIM)
@@ -122,7 +122,7 @@ def problem_of(agents: int) -> Problem:
 
 
 def minimiser(problem: Problem) -> np.ndarray:
-    """x*: the normal equations, all agents having equally many records."""
+    """x*: from the normal equations, since all agents have equally many records."""
     B, b = problem.data.X, problem.data.y
     return np.linalg.solve(B.T @ B + len(b) * RIDGE * np.eye(DIM), B.T @ b)
 
@@ -135,10 +135,10 @@ def graph_of(name: str, agents: int) -> Graph:
 
 
 def chi_of(graph: Graph) -> float:
-    """chi = 1 - sigma_m(P), read as the least eigenvalue above 0 of I - P = D^-1 L.
+    """chi = 1 - sigma_m(P), computed as the least eigenvalue above 0 of I - P = D^-1 L.
 
     The paper calls sigma_m the minimum nonzero eigenvalue of P. On an even ring that is -1 and chi would be 2; only the
-    second largest gives the O(1/n^2) it states.
+    second largest eigenvalue gives its O(1/n^2).
     """
     root = 1.0 / np.sqrt(graph.degree)
     return float(np.linalg.eigvalsh(root[:, None] * graph.laplacian().toarray() * root[None, :])[1])
@@ -151,14 +151,14 @@ def chi_of(graph: Graph) -> float:
 def _advance(
     algorithm: Algorithm, world: World, steps: Any, best: Array, states: Any, hops: Array, holders: Array, acts: Array
 ) -> tuple[Any, Array]:
-    """Run every walk through the hops; the error after each of them, (walks, hops)."""
+    """Run every walk through the hops; returns the error after each of them, (walks, hops)."""
     oracle = world.oracle(None)
     scale = jnp.zeros(acts.shape[1:])
 
     def one(state: Any, holders: Array) -> tuple[Any, Array]:
         def hop(state: Any, now: tuple[Array, Array, Array]) -> tuple[Any, Array]:
             number, holder, acting = now
-            turn = Turn(number, holder, holder, acting, scale, None)  # without a mechanism nothing is drawn
+            turn = Turn(number, holder, holder, acting, scale, None)  # without a mechanism there is no noise
             state, _ = algorithm.step(oracle(turn), steps, state, turn)
             copies = state.baton.x[None] if algorithm.name == "recal" else state.x
             return state, jnp.sqrt(jnp.mean(jnp.sum((copies - best[None]) ** 2, axis=1)))
@@ -169,7 +169,7 @@ def _advance(
 
 
 class Walks:
-    """Who holds the baton at every hop of several walks, laid out only as far as is needed."""
+    """The routes of several walks, computed only as far as needed."""
 
     def __init__(self, graph: Graph, walk: str, count: int) -> None:
         self.graph, self.walk = graph, walk
@@ -186,7 +186,7 @@ class Walks:
 
 
 def first_below(errors: Sequence[float] | np.ndarray, accuracy: float) -> int:
-    """How many iterations until the error stays at or below the accuracy; errors[k] is that after k + 1 of them.
+    """The number of iterations until the error stays at or below the accuracy; errors[k] is that after k + 1 of them.
 
     >>> first_below([0.5, 0.05, 0.2, 0.05, 0.01], 0.1)
     4
@@ -196,7 +196,7 @@ def first_below(errors: Sequence[float] | np.ndarray, accuracy: float) -> int:
 
 
 def _run(problem: Problem, graph: Graph, plan: Plan, walks: Walks | None, progress: Progress | None) -> dict[str, Any]:
-    """The iterations each walk needs for each accuracy, None where it does not arrive, and why the run ended."""
+    """The iterations that each walk needs for each accuracy, None if it does not reach it, and why the run ended."""
     world, best = world_of(problem, graph, plan, batched=True), minimiser(problem)
     rows, most = (1, MOST_ROUNDS) if walks is None else (len(walks.keys), MOST_HOPS)
     chunk = 4 * SWEEPS if walks is None else SWEEPS * graph.agents
@@ -211,7 +211,7 @@ def _run(problem: Problem, graph: Graph, plan: Plan, walks: Walks | None, progre
         if walks is not None:
             ways = walks.reach(done + chunk)
             holders = np.stack([way.holder[done : done + chunk] for way in ways])
-            acts = ways[0].acts[done : done + chunk]  # on a random walk everybody acts, on a tour there is one route
+            acts = ways[0].acts[done : done + chunk]  # on a random walk every holder acts, on a tour there is one route
         states, errors = _advance(plan.algorithm, world, plan.steps, jnp.asarray(best), states, hops, holders, acts)
         errors = np.asarray(errors) / np.linalg.norm(best)
         for row, accuracy in zip(last, ACCURACIES, strict=True):
@@ -231,10 +231,10 @@ def _run(problem: Problem, graph: Graph, plan: Plan, walks: Walks | None, progre
 
 
 def measure(cell: Count, progress: Progress | None = None) -> dict[str, Any]:
-    """Counts of every walk at each accuracy, and what they depend on: steps, chi, edges.
+    """Counts of every walk at each accuracy, with steps, chi and edges.
 
-    Steps are tuned for TUNED_FOR activations; where the run takes more, for four times as many, and so on to the lab's
-    end. Otherwise a slow network's methods would be tuned for a beginning they are not judged by.
+    Steps are tuned for TUNED_FOR activations; if the run takes more, for four times as many, and so on up to the limit.
+    Otherwise methods on a slow network would be tuned for the beginning of a run, and measured at its end.
     """
     problem, graph, method = problem_of(cell.agents), graph_of(cell.graph, cell.agents), ALGORITHMS[cell.algorithm]
     walks = Walks(graph, cell.walk, cell.walks) if method.kind == "relay" else None
@@ -283,14 +283,14 @@ def _plan(problem: Problem, graph: Graph, cell: Count, activations: int) -> Plan
 
 
 def _looks_ahead(cell: Count, activations: int) -> int | None:
-    """Activations, of those asked for, that the lab tries steps for; None where it tries none."""
+    """The number of activations that steps are tried for, of those asked for; None if none are tried."""
     if cell.steps != "tuned" or cell.agents > LARGE:
         return None
     return min(activations, LAB_HOPS // cell.agents if cell.walk else MOST_TUNED)
 
 
 def _counts(graph: Graph, method: Algorithm, walks: Walks | None, iterations: list[int | None]) -> dict[str, Any]:
-    """One number a walk for each measure; None where it did not arrive."""
+    """One number per walk for each measure; None if it did not reach the accuracy."""
     out: dict[str, list[int | None]] = {"iterations": iterations, "evaluations": [], "plf": [], "messages": []}
     for row, k in enumerate(iterations):
         if k is None:
@@ -312,7 +312,7 @@ def _counts(graph: Graph, method: Algorithm, walks: Walks | None, iterations: li
 
 
 class Fit(NamedTuple):
-    """count = a size^power, by least squares of logarithms; NaN ends where two sizes leave no interval."""
+    """count = a size^power, by least squares of logarithms; the ends are NaN if two sizes give no interval."""
 
     power: float
     low: float
@@ -325,7 +325,7 @@ class Fit(NamedTuple):
 
 
 def fit_power(sizes: Sequence[float], counts: Sequence[float | None]) -> Fit | None:
-    """The power of size that counts grow with, and its interval by Student's t; None without two different sizes.
+    """The power of size with which counts grow, and its interval by Student's t; None without two different sizes.
 
     >>> print(fit_power([4, 8, 16, 32], [3 * 4**2, 3 * 8**2, 3 * 16**2, None]))
     2.00 (2.00 to 2.00)
@@ -362,7 +362,7 @@ SAME, FASTER, SLOWER = "as printed", "grows faster than printed", "grows more sl
 
 
 def verdict(fit: Fit | None, printed: float) -> str:
-    """What a measured power says about the printed one."""
+    """The comparison of a measured power with the printed one."""
     if fit is None:
         return "too few sizes arrive"
     if abs(fit.power - printed) <= LEVEL:
@@ -380,7 +380,7 @@ def _key(accuracy: float = ACCURACIES[-1]) -> str:
 
 
 def _quantile(values: Sequence[int | None], share: float) -> float | None:
-    """A walk that does not arrive needs infinitely many; None where the quantile is one of those."""
+    """A quantile in which a walk without an end counts as infinite; None if the quantile is infinite."""
     if not values:
         return None
     known = np.array([math.inf if value is None else value for value in values])
@@ -406,7 +406,7 @@ def _why_none(outcome: dict[str, Any], rounds: bool) -> str:
 
 
 def _count_text(outcome: dict[str, Any], rounds: bool) -> str:
-    """PLF / link uses, or why there are none."""
+    """PLF / link uses, or why they are missing."""
     plf, uses = _median(outcome, "plf"), _median(outcome, "messages")
     if plf is None or uses is None:
         return _why_none(outcome, rounds)
@@ -416,7 +416,7 @@ def _count_text(outcome: dict[str, Any], rounds: bool) -> str:
 
 
 def _badly_tuned(outcome: dict[str, Any], plf: float) -> str:
-    """A mark where the run took more activations than its steps were tried for."""
+    """A mark if the run took more activations than its steps were tried for."""
     ahead = outcome["tuned_for"]
     return "*" if ahead is not None and ahead < plf else ""
 
@@ -451,14 +451,14 @@ def _printed(graph: str, method: Method, measure: str) -> str | int:
 
 
 class ComplexityRow(NamedTuple):
-    """One method and measure: what is printed and what was found."""
+    """One method and measure: the printed and the measured growth."""
 
     method: Method
     measure: str
     form: str  # as printed
     fit: Fit | None  # against n
     late: Fit | None  # against n, the larger half of the sizes
-    against: Fit | None  # against the printed form, where that is no power of n
+    against: Fit | None  # against the printed form, if that is not a power of n
     verdict: str
 
 
@@ -472,7 +472,7 @@ def _rows(graph: str, outcomes: Outcomes) -> list[ComplexityRow]:
             fit = fit_power(list(counts), list(counts.values()))
             later = fit_power(late, [counts[n] for n in late])
             against, power = None, {"1": 0, "n": 1}.get(str(form), form) if isinstance(form, str) else form
-            if isinstance(power, str):  # a formula: the power of it should be 1
+            if isinstance(power, str):  # a formula: its power should be 1
                 known = {n: outcome for n, outcome in mine.items() if "error" not in outcome}
                 sizes = [form_value(form, n, outcome["edges"], outcome["chi"]) for n, outcome in known.items()]
                 against = fit_power(sizes, [counts[n] for n in known])
@@ -507,7 +507,7 @@ def _orders_table(graph: str, rows: list[ComplexityRow], effort: Effort) -> Resu
 
 
 def _differences(graph: str, rows: list[ComplexityRow], outcomes: Outcomes) -> str:
-    """What the paper says and the runs do not, in a few sentences."""
+    """The differences between the paper and the runs, in a few sentences."""
     recal = [row for row in rows if row.measure == "plf" and row.method.printed == "recal"]
     growing = [f"{row.method.title} (n^{row.fit})" for row in recal if row.verdict == FASTER]
     flat = [row.method.title for row in recal if row.verdict in (SAME, SLOWER)]
@@ -536,7 +536,7 @@ def _word(measure: str) -> str:
 
 
 def _leaders(outcomes: Outcomes) -> list[str]:
-    """Who needs least at the largest size."""
+    """The best methods at the largest size."""
     n = max((n for mine in outcomes.values() for n, o in mine.items() if _median(o, "plf") is not None), default=None)
     if n is None:
         return []
@@ -558,7 +558,7 @@ def _lines(outcomes: Outcomes, measure: str) -> list[Line]:
 
 
 def _accuracy_note(all_outcomes: dict[str, Outcomes]) -> str:
-    """Whether counts go with ln 1/epsilon: from the accuracies' ratio of PLFs."""
+    """Whether counts are proportional to ln 1/epsilon: from the ratio of PLFs at the two accuracies."""
     ratios = []
     for outcomes in all_outcomes.values():
         for mine in outcomes.values():
@@ -575,7 +575,7 @@ def _accuracy_note(all_outcomes: dict[str, Outcomes]) -> str:
 
 
 def _tuning_note(sizes: Sequence[int]) -> str:
-    """The rule that steps are tuned by, and where it ends."""
+    """The rule for tuning steps, and its limit."""
     ends = {n: LAB_HOPS // n for n in sizes if LAB_HOPS // n < TUNED_FOR}
     words = (
         f"Tuned steps leave the least worst-case error after {TUNED_FOR:,} activations per agent (more where the run "

@@ -1,4 +1,4 @@
-"""The paper's convergence figures: DP-RECAL under several budgets, and DP-RECAL among others at one budget."""
+"""The paper's convergence figures: DP-RECAL under several budgets, and DP-RECAL and other methods at one budget."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from relaydp.paper.runs import EPSILON, L1, Run
 from relaydp.report.curves import Line, Panel, draw_panels
 
 BUDGETS = (0.0, 10.0, 5.0, 1.0)  # 0: RECAL without noise
-PRINTED = {  # the figure's methods, as printed and in the form data enters soundly
+PRINTED = {  # the figure's methods, as printed and in the form with a sound mechanism
     "DP-RECAL": ("recal", "recal"),
     "DP-ADMM (Zhang)": ("d-admm", "ic-admm"),
     "DP-NIDS": ("nids", "nids"),
@@ -66,7 +66,7 @@ def _line(label: str, outcome: dict[str, Any], measure: str) -> Line | None:
 
 
 def _panels(found: Found, cells: dict[str, dict[str, Run]], measures: dict[str, str]) -> list[list[Panel]]:
-    """One row a measure, one column a data set."""
+    """One row per measure, one column per data set."""
     rows = []
     for measure, title in measures.items():
         row = []
@@ -89,7 +89,7 @@ def _end(outcome: dict[str, Any], measure: str, form: str) -> str:
 
 
 def _ends(found: Found, cells: dict[str, dict[str, Run]], measure: str, title: str, form: str = ".1e") -> ResultTable:
-    """Where the curves end: medians and quartiles."""
+    """The final values of the curves: medians and quartiles."""
     labels = list(next(iter(cells.values())))
     rows = [(label, *(_end(found.of(mine[label]), measure, form) for mine in cells.values())) for label in labels]
     return ResultTable(title, ("", *(title_of(data) for data in cells)), rows)

@@ -1,11 +1,11 @@
-"""What an experiment is: cells to compute, each kept in a file of its own, and the tables and figures made of them.
+"""Experiments: cells to compute, each stored in its own file, and the tables and figures made of them.
 
-    cells(effort)            -> the cells: frozen dataclasses that say all that decides their outcome
-    measure(cell, progress)  -> what came out, as JSON
+    cells(effort)            -> the cells: frozen dataclasses with everything that determines their outcome
+    measure(cell, progress)  -> the outcome, as JSON
     show(found, folder)      -> blocks of a page: text, tables, figures
 
-A cell's name is its content, so an interrupted run goes on where it stopped, and two experiments that ask for the same
-runs share them.
+A cell's name is made of its content, so an interrupted run continues where it stopped, and two experiments with the
+same runs share them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Effort(NamedTuple):
 
     name: str
     data: tuple[str, ...] = DATA
-    every: bool = True  # rank every algorithm there is, not only the paper's
+    every: bool = True  # rank all algorithms, not only the paper's
     seeds: int = 16
     slow_seeds: int = 1  # of RW-ADMM as printed, which minimises exactly at every hop of its walk
     fixed: int = 300  # PLF of the tables' fixed steps
@@ -38,7 +38,7 @@ class Effort(NamedTuple):
     figure: int = 500  # PLF of the figures
     sizes: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256)  # agents, in the complexity tables
     walks: int = 8  # repeats of each size there
-    images: int = 8  # attacked, a data set
+    images: int = 8  # attacked, per data set
     search: int = 0  # steps of an attack's search, from one start; 0: each method's own numbers
 
 
@@ -87,11 +87,11 @@ def title_of(data: str) -> str:
 class Cell:
     """The base of all cells: a file name made of its content."""
 
-    alone: ClassVar[bool] = False  # whether it must have the machine to itself, because it takes time
+    alone: ClassVar[bool] = False  # whether no other cell may run at the same time, because it measures time
 
     @property
     def long(self) -> int:
-        """0, or how much longer than most it takes, roughly: the longest are begun first, each in a lot of its own."""
+        """0, or roughly how much longer than most it takes: the longest are started first, each in its own lot."""
         return 0
 
     @property
@@ -105,15 +105,15 @@ REFUSED, MISSING = "refused", "missing"
 
 
 def absent(outcome: dict[str, Any]) -> str:
-    """What stands in a table where a cell has no number."""
+    """The text in a table if a cell has no number."""
     return MISSING if outcome.get("error") == MISSING else REFUSED
 
 
 class Found(NamedTuple):
-    """What the cells of one experiment gave."""
+    """The outcomes of the cells of one experiment."""
 
     effort: Effort
-    cells: dict[str, Any]  # key -> outcome; {"error": text} where a cell could not be computed
+    cells: dict[str, Any]  # key -> outcome; {"error": text} if a cell could not be computed
 
     def of(self, cell: Cell) -> dict[str, Any]:
         return self.cells.get(cell.key, {"error": MISSING})
@@ -123,7 +123,7 @@ class Found(NamedTuple):
 class Experiment:
     name: str
     title: str
-    printed: str  # where the paper has it
+    printed: str  # its place in the paper
     cells: Callable[[Effort], Iterable[Cell]]
     measure: Callable[[Any, Progress | None], dict[str, Any]]
     show: Callable[[Found, Path], list[Block]]

@@ -1,4 +1,4 @@
-"""The page: what the experiments gave, as Markdown and as one HTML file with its figures inside."""
+"""The page: the experiments' results, as Markdown and as one HTML file with its figures inside."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Section:
 
 
 def write_page(folder: Path, head: list[str], sections: list[Section]) -> None:
-    """folder/paper.md and folder/paper.html; each whole or not at all."""
+    """folder/paper.md and folder/paper.html; each is written atomically."""
     _replace(folder / "paper.md", _markdown(head, sections))
     _replace(folder / "paper.html", _html(folder, head, sections))
 

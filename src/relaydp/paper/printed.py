@@ -1,4 +1,4 @@
-"""The numbers the paper prints, as it prints them: tables "Comparisons of various differentially private algorithms".
+"""The numbers of the paper, as printed: tables "Comparisons of various differentially private algorithms".
 
 Seconds are those of MATLAB R2022a on a 2.5 GHz Core i5-12500H; RE is ||x - x*|| / ||x0 - x*||.
 """

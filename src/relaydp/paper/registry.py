@@ -29,7 +29,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def find_experiments(names: Sequence[str]) -> list[Experiment]:
-    """Those asked for, in the order asked; "all" stands for every one."""
+    """The named experiments, in the given order; "all" means every one."""
     if list(names) == ["all"]:
         return list(EXPERIMENTS.values())
     return [EXPERIMENTS[choose("experiment", name, EXPERIMENTS)] for name in names]

@@ -1,10 +1,10 @@
-"""The paper's relations around PLF: what a run leaks, what that costs, and how often the walk comes by.
+"""The paper's relations around PLF: PLF of a run, its cost, and the visits of a walk.
 
     (a)  PLF after K iterations   EXTRA: K; TriPD-Dist: max_i p_i K; a relay: the most visits of K
     (b)  theorem 4                epsilon from PLF at a given noise, and the noise that a given epsilon needs
     (c)  lemma 1                  g = (D^-1 L^2 D^-1 + 1 1')^-1 1, the share of hops that each agent holds the baton for
 
-(a) and (c) are counted on the routes that runs follow; nothing needs records.
+(a) and (c) are counted on the routes of runs; no records are needed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from relaydp.report.curves import Line, Panel, draw_panels
 
 AGENTS = 8
 ITERATIONS = (80, 240, 800, 2400)  # K; the paper's tables have 2400 hops
-TARGET = 300  # the PLF they stand beside
-MORE = 25  # walks here for one of the complexity tables': routes cost next to nothing
+TARGET = 300  # the PLF that the paper pairs with them
+MORE = 25  # times as many walks as in the complexity tables: routes take little time
 PROBABILITIES = (0.3, 0.5, 1.0)
 DELTA, EPSILON = 1e-3, 12.0
 RATIOS = (1.0, 1.001, 1.01)
@@ -47,7 +47,7 @@ LEMMA_GRAPHS = ("ring", "star", "grid", "erdos-renyi")
 
 @dataclass(frozen=True)
 class Leakage(Cell):
-    """PLF after each of ITERATIONS, on `walks` routes; walk "" stands for rounds."""
+    """PLF after each of ITERATIONS, on `walks` routes; walk "" means rounds."""
 
     graph: str
     walk: str
@@ -61,12 +61,12 @@ class Price(Cell):
 
     ratio: float
     delta: float
-    epsilon: float  # for the noise it needs
+    epsilon: float  # for the noise that it needs
 
 
 @dataclass(frozen=True)
 class Visits(Cell):
-    """How often walks come by each agent, beside lemma 1."""
+    """The visits of walks to each agent, compared with lemma 1."""
 
     graph: str
     hops: int
@@ -74,7 +74,7 @@ class Visits(Cell):
 
 
 def graph_of(name: str) -> Graph:
-    """Eight agents as in the paper's experiments; sixteen where eight show little."""
+    """Eight agents as in the paper's experiments; sixteen if eight show little."""
     return {
         "ring": lambda: ring(AGENTS),
         "complete": lambda: complete(AGENTS),
@@ -115,12 +115,12 @@ def measure(cell: Leakage | Price | Visits, progress: Progress | None = None) ->
 
 
 def holders_of(graph: Graph, walk: str, hops: int, seed: int) -> np.ndarray:
-    """Who holds the baton, and acts, at each of the first `hops` hops of a route."""
+    """The holder, which acts, at each of the first `hops` hops of a route."""
     key = jax.random.key(seed)
     share = float(graph.stationary().max()) if walk in RANDOM_WALKS else 1.0 / graph.agents
     activations = math.ceil(hops * share)
     while len(way := route(graph, walk, activations, key=key)) < hops:
-        activations = math.ceil(1.2 * activations) + 1  # the fullest agent is ahead of its share: ask for more
+        activations = math.ceil(1.2 * activations) + 1  # the busiest agent is ahead of its share: ask for more
     return way.holder[:hops]
 
 
@@ -134,7 +134,8 @@ def plf_curve(holders: np.ndarray, agents: int) -> np.ndarray:
 
 
 def measure_leakage(cell: Leakage, progress: Progress | None = None) -> dict[str, Any]:
-    """PLF of every walk after each number of iterations; for relays also when TARGET is hit, and what a ledger says."""
+    """PLF of every walk after each number of iterations; for relays also the hop at which TARGET is reached, and the
+    ledger's sum."""
     graph, K = graph_of(cell.graph), max(ITERATIONS)
     at, hit, gap = [], [], 0.0
     for seed in range(cell.walks):
@@ -153,27 +154,28 @@ def measure_leakage(cell: Leakage, progress: Progress | None = None) -> dict[str
 
 
 def _theorem_gap(holders: np.ndarray, agents: int, ratio: float) -> float:
-    """Theorem 1 on one route: the most that any agent's ledger page holds, against the sum over j = 1..PLF of rho_j."""
+    """Theorem 1 on one route: the largest sum of any agent in a ledger, compared with the sum over j = 1..PLF of
+    rho_j."""
     before = _visits_before(holders)
     scales = published_scales(1.0, int(before.max()) + 1, ratio)
     ledger = Ledger(agents, math.inf)
-    ledger.charge_many(holders, np.arange(len(holders)), 4.0, scales[before])  # 4 alpha beta c, as theorem 4 has it
+    ledger.charge_many(holders, np.arange(len(holders)), 4.0, scales[before])  # 4 alpha beta c, as in theorem 4
     claimed = published_rho(1.0, ledger.plf, ratio, **UNITS)
     return abs(ledger.rho / claimed - 1.0)
 
 
 def _visits_before(holders: np.ndarray) -> np.ndarray:
-    """How often each hop's holder has held the baton before: tau_i(k) less 1."""
+    """The number of earlier hops with the same holder: tau_i(k) - 1."""
     order = np.argsort(holders, kind="stable")
     ranked = holders[order]
-    first = np.searchsorted(ranked, ranked)  # where each holder's run of visits begins
+    first = np.searchsorted(ranked, ranked)  # the first visit of each holder
     out = np.empty(len(holders), int)
     out[order] = np.arange(len(holders)) - first
     return out
 
 
 def tripd_bound(probability: float, iterations: int, agents: int) -> float:
-    """About where the largest of n binomials lies: p K + sqrt(2 p (1 - p) K ln n)."""
+    """The approximate value of the largest of n binomials: p K + sqrt(2 p (1 - p) K ln n)."""
     p = probability
     return p * iterations + math.sqrt(2.0 * p * (1.0 - p) * iterations * math.log(agents))
 
@@ -182,7 +184,7 @@ def tripd_bound(probability: float, iterations: int, agents: int) -> float:
 
 
 def first_scale(delta: float, epsilon: float) -> float:
-    """s_1 with which theorem 4 gives `epsilon` at PLF TARGET and R = 1: the noise that budgets are compared at."""
+    """s_1 with which theorem 4 gives `epsilon` at PLF TARGET and R = 1: the noise at which budgets are compared."""
     return published_first_scale(rho_for(epsilon, delta, "paper"), TARGET, 1.0, **UNITS)
 
 
@@ -215,7 +217,7 @@ def visit_spread(graph: Graph) -> np.ndarray:
     """Standard deviation of each agent's share of visits, times sqrt(hops), for a long walk.
 
     g_i (2 Z_ii - 1 - g_i) with the fundamental matrix Z = (I - P + 1 g')^-1 (Kemeny and Snell 1960): successive visits
-    are not independent, and on a star the hub's are not random at all.
+    are not independent, and on a star the hub's are deterministic.
     """
     g, P = graph.stationary(), graph.transition().toarray()
     Z = np.linalg.inv(np.eye(graph.agents) - P + g[None, :])
@@ -223,7 +225,7 @@ def visit_spread(graph: Graph) -> np.ndarray:
 
 
 def measure_visits(cell: Visits, progress: Progress | None = None) -> dict[str, Any]:
-    """Lemma 1's g, d / sum(d), and the visits of real routes."""
+    """Lemma 1's g, d / sum(d), and the visits on the routes."""
     graph = graph_of(cell.graph)
     lemma, g = graph.stationary_of_paper(), graph.stationary()
     shares = []
@@ -233,7 +235,7 @@ def measure_visits(cell: Visits, progress: Progress | None = None) -> dict[str, 
         if progress is not None:
             progress(seed + 1, cell.walks)
     spread = visit_spread(graph) / math.sqrt(cell.hops)
-    random = spread > 1e-6 * g  # the others are as regular as a clock
+    random = spread > 1e-6 * g  # the others are deterministic
     z = (np.array(shares) - g)[:, random] / spread[random]
     return {
         "agents": graph.agents,
@@ -282,7 +284,7 @@ def _leakage_table(found: Found) -> ResultTable:
 
 
 def _pairing(found: Found) -> str:
-    """The paper's PLF of 300 beside 2400 hops."""
+    """The paper's pairing of a PLF of 300 with 2400 hops."""
     said = []
     for cell in leakages(found.effort):
         outcome = found.of(cell)
@@ -411,7 +413,7 @@ def _budget_panels(found: Found) -> list[Panel]:
         if "error" not in outcome:
             at = outcome["plf"]
             lines = [_flat("theorem 4", at, outcome["paper"]), _flat("exact", at, outcome["exact"])]
-            # one R in the picture, the largest: the others are in the table
+            # the figure shows the largest R only; the others are in the table
             noise = [_flat("first noise", at, outcome["first"]), _flat("last noise", at, outcome["last"])]
         panels.append(Panel(f"R = {cell.ratio:g}", "PLF", "epsilon", lines, "epsilon", log_x=True))
     title = f"R = {RATIOS[-1]:g}, epsilon {EPSILON:g}"

@@ -1,4 +1,4 @@
-"""Run experiments cell by cell, keep every cell, and write the page of whatever is there."""
+"""Run experiments cell by cell, store every cell, and write the page of all that exist."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from relaydp.paper.experiment import Cell, Effort, Experiment, Found, Progress
 from relaydp.paper.page import Section, write_page
 from relaydp.result import versions
 
-LOT = 4  # cells a process takes in a row
-# What XLA is told where there is an NVIDIA GPU: to run loops on it without the host (an exact argmin is one), to leave
-# float64 products to cuBLAS instead of trying Triton kernels, and not to fuse normalised noise with what follows, which
-# takes 20 s to compile for MR-ADMM on ijcnn1. Numbers change by rounding only. Measured: docs/measurements.md.
+LOT = 4  # successive cells of a process
+# XLA's options with an NVIDIA GPU: run loops on it without the host (an exact argmin is one), use cuBLAS for float64
+# products instead of trying Triton kernels, and do not fuse normalised noise with later operations, which takes 20 s to
+# compile for MR-ADMM on ijcnn1. Numbers change by rounding only. Measured: docs/measurements.md.
 GPU = "/dev/nvidiactl"
 GPU_FLAGS = (
     "--xla_gpu_enable_command_buffer=+WHILE",
@@ -39,11 +39,11 @@ def run_experiments(
     fresh: bool = False,
     jobs: int = 1,
 ) -> Path:
-    """Compute what is not there yet and write folder/paper.md and paper.html; returns the page.
+    """Compute missing cells and write folder/paper.md and paper.html; returns the page.
 
-    Every cell is a file in folder/cells, written whole. An interrupt loses the cell in hand and no other; the page is
-    then written of what is there. `fresh` computes everything again. `jobs` processes share the work; cells that take
-    time run afterwards, one by one.
+    Every cell is a file in folder/cells, written atomically. An interrupt loses only the current cell; the page is then
+    written from the others. `fresh` computes everything again. `jobs` processes share the work; cells that measure time
+    run afterwards, one by one.
     """
     home = Path(folder)
     if home.exists() and not home.is_dir():
@@ -73,14 +73,14 @@ def run_experiments(
 
 
 def compute(home: Path, experiment: Experiment, cell: Cell, progress: Progress | None = None) -> None:
-    """One cell, measured and kept."""
+    """Measure one cell and store it."""
     began = time.perf_counter()
     outcome = experiment.measure(cell, progress)
     _keep(home, cell, outcome, time.perf_counter() - began)
 
 
 def _together(home: Path, work: list[tuple[Experiment, Cell]], jobs: int) -> Iterator[int]:
-    """Compute cells in processes of their own; yields how many are done, a few at a time.
+    """Compute cells in several processes; yields the number of finished ones, a few at a time.
 
     Neighbouring cells share data and compiled code, so each process takes several in a row.
     """
@@ -90,12 +90,14 @@ def _together(home: Path, work: list[tuple[Experiment, Cell]], jobs: int) -> Ite
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
     before = dict(os.environ)
     try:
-        os.environ.update(_shared_out(jobs) | before)  # processes are started below; what the user has set wins
+        os.environ.update(_shared_out(jobs) | before)  # for the processes started below; user settings win
         running = [pool.submit(_lot, home, [(each.name, cell) for each, cell in lot]) for lot in lots]
         for finished in as_completed(running):
             yield finished.result()
     except BaseException:
-        for process in list((pool._processes or {}).values()):  # a cell may take minutes: an interrupt does not wait
+        for process in list(
+            (pool._processes or {}).values()
+        ):  # a cell may take minutes, and an interrupt must not wait
             process.terminate()
         raise
     finally:
@@ -105,9 +107,9 @@ def _together(home: Path, work: list[tuple[Experiment, Cell]], jobs: int) -> Ite
 
 
 def in_lots(work: Sequence[tuple[Experiment, Cell]]) -> list[list[tuple[Experiment, Cell]]]:
-    """What processes take in turn: long cells one by one, the longest first; then the others, neighbours together.
+    """The work in lots for processes: long cells one by one, the longest first; then the others, neighbours together.
 
-    A long cell begun last would leave every other process idle until it is done.
+    A long cell started last would leave every other process idle.
     """
     long = sorted((pair for pair in work if pair[1].long), key=lambda pair: -pair[1].long)
     others = [pair for pair in work if not pair[1].long]
@@ -115,18 +117,18 @@ def in_lots(work: Sequence[tuple[Experiment, Cell]]) -> list[list[tuple[Experime
 
 
 def _shared_out(jobs: int) -> dict[str, str]:
-    """What processes side by side are told: one accelerator serves them all, and each has its share of the cores."""
+    """The environment of parallel processes: they share one accelerator, and each has its share of the cores."""
     cores = str(max(1, (os.cpu_count() or 1) // jobs))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     if os.path.exists(GPU):
         more = {"XLA_FLAGS": " ".join(GPU_FLAGS)}
-    else:  # XLA's threads: with more of them than cores, each waits for another that is not running
+    else:  # XLA's threads: with more threads than cores, they wait for each other
         more = {"NPROC": cores}
     return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **dict.fromkeys(names, cores), **more}
 
 
 def _lot(home: Path, cells: list[tuple[str, Cell]]) -> int:
-    """What one process does: looks experiments up by name, since their functions cannot travel."""
+    """The work of one process: it finds experiments by name, because their functions cannot be pickled."""
     from relaydp.paper.registry import EXPERIMENTS
 
     for name, cell in cells:
@@ -148,13 +150,13 @@ def _path(home: Path, cell: Cell) -> Path:
 
 
 def read_cell(home: Path, cell: Cell) -> dict[str, Any] | None:
-    """What a cell gave, or None where it has not been computed (or its file is damaged: then it is computed again)."""
+    """A cell's outcome, or None if it has not been computed (or its file is damaged: then it is computed again)."""
     kept = _kept(home, cell)
     return None if kept is None else kept["outcome"]
 
 
 def _kept(home: Path, cell: Cell) -> dict[str, Any] | None:
-    """A cell's file: what was asked, what came out, the seconds it took, on what."""
+    """A cell's file: the cell, its outcome, the seconds it took, and the machine."""
     try:
         kept = json.loads(_path(home, cell).read_text())
         whole = kept["cell"] == asdict(cell) and {"outcome", "seconds", "versions"} <= kept.keys()
@@ -172,7 +174,7 @@ def _keep(home: Path, cell: Cell, outcome: dict[str, Any], seconds: float) -> No
 
 
 def _write(home: Path, experiments: Sequence[Experiment], effort: Effort) -> None:
-    """The page of all cells that are there."""
+    """Write the page of all existing cells."""
     sections = []
     spent, machines = 0.0, set()
     for experiment in experiments:

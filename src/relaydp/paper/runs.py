@@ -1,10 +1,10 @@
 """One cell of the tables and convergence figures: many seeds of one algorithm on one problem of the paper.
 
-Two settings stand beside each other:
+There are two settings:
 
     as-printed   features in [0, 1], the paper's weights (1/2 ||x||^2 and 1/2 ||x||_1), its steps, its noise and its
-                 accounting; the start is drawn once from N(0, I), since relative error divides by ||x0 - x*||
-    useful       records of norm at most 1, weights that leave a model worth having, the sound mechanism with exact
+                 accounting; the start is drawn once from N(0, I), because relative error divides by ||x0 - x*||
+    useful       records of norm at most 1, weights that give a useful model, the sound mechanism with exact
                  accounting, steps and PLF planned for the directions of PUBLIC held-out records (`prior=`); the
                  start is 0
 """
@@ -40,16 +40,16 @@ DELTA = 1e-3
 RATIO = 1.01  # the paper's R, which it does not print: noise falls 4.4-fold over 300 activations
 CURVE = 40  # points of a convergence curve
 RIDGE = {AS_PRINTED: 1.0, USEFUL: 0.01}
-L1 = {AS_PRINTED: 0.5, USEFUL: 1e-4}  # where there is one
+L1 = {AS_PRINTED: 0.5, USEFUL: 1e-4}  # if there is one
 PUBLIC = 500  # records of the prior
 TIMED_FOR = 4.0  # seconds, after which the rest of a run is extrapolated
-ZERO = 1e-12  # a minimiser shorter than this is 0
-ROWS = 64  # models whose objective is computed at once: one shape, so one compilation a problem
+ZERO = 1e-12  # a minimiser with a smaller norm counts as 0
+ROWS = 64  # models whose objective is computed at once: one shape, so one compilation per problem
 
 
 @dataclass(frozen=True)
 class Run(Cell):
-    """All seeds of one algorithm under one budget; epsilon 0 stands for no privacy, plf 0 for the planner's choice."""
+    """All seeds of one algorithm under one budget; epsilon 0 means no privacy, plf 0 the planner's choice."""
 
     loss: str
     data: str
@@ -60,13 +60,13 @@ class Run(Cell):
     epsilon: float
     plf: int
     seeds: int
-    growth: float = 0.0  # of MR-ADMM's penalty, where it is not the usual one
-    tuned: bool = False  # steps from the lab, where the paper's would be usual
+    growth: float = 0.0  # of MR-ADMM's penalty, if it is not the default
+    tuned: bool = False  # tuned steps instead of the paper's
     per_record: bool = False  # noise for a sensitivity of 2c/m_i, as one record's, instead of the paper's 2c
 
     @property
     def long(self) -> int:
-        """Exact methods read their records hundreds of times an activation; data sets stand in order of size."""
+        """Exact methods read their records hundreds of times per activation; data sets are in order of size."""
         exact = ALGORITHMS[self.algorithm].data == "argmin"
         place = DATA.index(self.data) if self.data in DATA else 0
         return (1 + place) * max(self.plf, 1) * self.seeds if exact else 0
@@ -84,7 +84,7 @@ def problem_of(loss: str, data: str, setting: str, l1: float) -> Problem:
 
 @lru_cache(maxsize=2)
 def prior_of(loss: str, data: str, l1: float) -> Problem:
-    """The useful problem over some of the held-out records, which are taken to be public."""
+    """The useful problem over some of the held-out records, which are assumed to be public."""
     records = _records(data)
     held = records.test
     some = np.random.default_rng(0).permutation(len(held))[:PUBLIC]
@@ -96,7 +96,7 @@ def _problem(records: Records, loss: str, data: str, setting: str, l1: float, ag
     if setting == USEFUL:
         options["record_norm"] = 1.0
         if loss == "linear":
-            options["clip"] = 2.0  # a residual |a'x - b| of the rare class; at 1 ijcnn1 ends on a floor of 4e-3
+            options["clip"] = 2.0  # a residual |a'x - b| of the rare class; with 1, ijcnn1 stops at an error of 4e-3
     elif data == "ijcnn1":
         options["ranges"] = "fit-public"  # "normalize all numerical features so that the range of each value is [0,1]"
     if loss == "linear":
@@ -114,7 +114,7 @@ def start_of(cell: Run, dim: int) -> np.ndarray:
 
 
 def _options(cell: Run) -> dict[str, Any]:
-    """What `make_plan` is asked, beside the seeds."""
+    """The arguments of `make_plan`, without the seeds."""
     printed = cell.setting == AS_PRINTED
     budget = Budget(cell.epsilon, DELTA) if cell.epsilon else None
     mechanism = None if budget is None else "published" if printed else "auto"
@@ -134,7 +134,7 @@ def _options(cell: Run) -> dict[str, Any]:
 
 
 def measure(cell: Run, progress: Progress | None = None) -> dict[str, Any]:
-    """Medians and quartiles over the seeds, a curve on the way, what was sent, and the seconds of one run."""
+    """Medians and quartiles over the seeds, a curve, the messages, and the seconds of one run."""
     graph = ring(AGENTS)
     problem = problem_of(cell.loss, cell.data, cell.setting, cell.l1)  # data that is not here is no outcome to keep
     try:
@@ -197,13 +197,13 @@ def measure(cell: Run, progress: Progress | None = None) -> dict[str, Any]:
 
 def _thinned(at: np.ndarray, points: np.ndarray, hops: int) -> tuple[np.ndarray, np.ndarray]:
     """About CURVE points, the first and the last real one among them."""
-    real = int(np.searchsorted(at, hops)) + 1  # beyond the end nothing happens
+    real = int(np.searchsorted(at, hops)) + 1  # nothing changes after the end
     kept = np.unique(np.linspace(0, min(real, len(at)) - 1, CURVE + 1).round().astype(int))
     return at[kept], points[:, kept]
 
 
 def _at_finite(value: Any, xs: np.ndarray) -> np.ndarray:
-    """value(xs), row by row, with infinity where a model is not finite."""
+    """value(xs), row by row, with infinity if a model is not finite."""
     fine = np.isfinite(xs).all(axis=1)
     out = np.full(len(xs), np.inf)
     if fine.any():
@@ -222,7 +222,7 @@ def _plain(value: float) -> float | None:
 
 
 def _spread(values: np.ndarray) -> dict[str, float | None]:
-    """Median, quartiles, and the standard error of the mean; null where a run diverged."""
+    """Median, quartiles, and the standard error of the mean; null if a run diverged."""
     if not np.isfinite(values).all():
         return {"median": None, "low": None, "high": None, "error": None}
     low, middle, high = np.percentile(values, [25, 50, 75])
@@ -239,20 +239,21 @@ def _band(values: np.ndarray) -> list[list[float | None]]:
 
 @dataclass(frozen=True)
 class Timing(Cell):
-    """How long one of the runs takes, on its own and once compiled."""
+    """The time of one run, alone and after compilation."""
 
     alone = True
     run: Run
 
 
 class _Enough(Exception):
-    """Timed for long enough."""
+    """Raised when the timing is long enough."""
 
 
 def seconds(cell: Timing, progress: Progress | None = None) -> dict[str, Any]:
-    """Of one whole run: the first chunk, which compiles, is left out and made up for; so is what follows TIMED_FOR.
+    """The seconds of one run: the first chunk, which compiles, is replaced by an estimate; so is the part after
+    TIMED_FOR.
 
-    Exact methods are timed by their first hops.
+    Exact methods are timed on their first hops.
     """
     asked, graph = cell.run, ring(AGENTS)
     problem = problem_of(asked.loss, asked.data, asked.setting, asked.l1)
@@ -272,7 +273,7 @@ def seconds(cell: Timing, progress: Progress | None = None) -> dict[str, Any]:
         if len(marks) > 2 and marks[-1][0] - marks[1][0] > TIMED_FOR:
             raise _Enough
 
-    for _ in range(2):  # short runs have one chunk: the second time it is compiled
+    for _ in range(2):  # a short run has one chunk, which is compiled the second time
         marks[:] = [(time.perf_counter(), 0)]
         with suppress(_Enough):
             run(problem, graph, plan, x0, Simulated(0), False, mark)
@@ -284,9 +285,9 @@ def seconds(cell: Timing, progress: Progress | None = None) -> dict[str, Any]:
 
 
 def _first_hops(problem: Problem, graph: Graph, plan: Plan, x0: np.ndarray) -> tuple[float, int]:
-    """Seconds of a plan's first hops, and how many: twice as many each time, until TIMED_FOR is over or the plan is.
+    """Seconds of a plan's first hops, and how many: twice as many each time, until TIMED_FOR or the end of the plan.
 
-    A chunk of an exact method may take a minute or more; hops in which nobody acts compile it in no time.
+    A chunk of an exact method may take a minute or more; it is compiled with hops at which no agent acts.
     """
     hops = 1
     while True:

@@ -26,11 +26,11 @@ from relaydp.paper.experiment import (
 from relaydp.paper.printed import TABLES
 from relaydp.paper.runs import EPSILON, L1, Run, Timing
 
-STEADY = 1.0 + 1e-9  # a growth of MR-ADMM's penalty that amounts to none
+STEADY = 1.0 + 1e-9  # a growth of MR-ADMM's penalty with no effect
 
 
 class TableRow(NamedTuple):
-    """A row of the paper's table, and what we run for it."""
+    """A row of the paper's table, and our run for it."""
 
     title: str
     algorithm: str
@@ -73,7 +73,7 @@ OURS = {
 }
 ALL_ROWS = ROWS | OURS
 COORDINATED = {name for name, algorithm in ALGORITHMS.items() if algorithm.links == "star"}
-# with l1, what stands for each of the paper's methods where data enters through gradients only
+# with l1, the replacement of each of the paper's methods by one that uses data through gradients only
 SOUND_WITH_R = ("huang-ring", "nids", "pg-extra", "ic-admm", "rw-admm-linearised", "recal")
 
 
@@ -107,7 +107,7 @@ def useful_cell(loss: str, data: str, algorithm: str, l1: bool, effort: Effort, 
 
 
 def _sound(loss: str, effort: Effort) -> list[str]:
-    """Every algorithm whose noise has a proved price for the loss, without r; or only those the paper compares."""
+    """Every algorithm whose noise has a proved cost for the loss, without r; or only those that the paper compares."""
     if not effort.every:
         return list(SOUND_WITH_R)
     return [
@@ -181,7 +181,7 @@ def _printed_table(loss: str, found: Found) -> ResultTable:
 
 
 def _solutions(loss: str, found: Found) -> ResultTable:
-    """What there was to find: x* of the printed problem."""
+    """The solution x* of the printed problem."""
     rows = []
     for l1 in (True, False):
         row = ROWS["recal, l1" if l1 else "recal"]
@@ -240,7 +240,7 @@ def _useful_table(loss: str, l1: bool, found: Found) -> ResultTable:
 
 
 def excess_of(outcome: dict[str, Any]) -> tuple[float, float] | None:
-    """Median excess objective and its standard error; None where there is none."""
+    """Median excess objective and its standard error; None if there is none."""
     spread = outcome.get("excess")
     if spread is None or spread["median"] is None:
         return None
@@ -256,7 +256,7 @@ def _rank(outcomes: dict[str, Any], name: str, data: str) -> float:
 
 
 def level(outcomes: dict[str, Any], data: str, name: str = "recal", coordinators: bool = False) -> bool:
-    """Whether nobody (without a coordinator, unless asked) is better than `name` by more than one standard error."""
+    """Whether no method (without a coordinator, unless asked) is better than `name` by more than one standard error."""
     mine = excess_of(outcomes[name][data])
     if mine is None:
         return False
