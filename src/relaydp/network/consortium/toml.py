@@ -14,28 +14,28 @@ from relaydp.network.consortium.agreement import Consortium
 INDENT = "  "
 COMMENTS = {
     "": """\
-What the parties of this consortium agree on. Every party holds this file; its identity (`relaydp consortium check`)
-is a hash of all that is set below. Comments, blank lines and the order of keys do not change it; anything else does.
-Nothing in here is secret, and no number in here may be learnt from a record.""",
+The agreement of the parties of this consortium. Every party has this file; its identity (`relaydp consortium check`)
+is a hash of all settings below. Comments, blank lines and the order of keys do not change it; anything else does.
+Nothing in this file is secret, and no number in it may be learnt from a record.""",
     "problem": """\
-What is minimised. Features are the columns named here, in this order; the other columns of a party's file are left
-alone. `classes` lists every label there may be. `ranges` and `record_norm` are PUBLIC bounds: records are clipped and
-shrunk to them, each by itself.""",
+What is minimised. Features are the columns named here, in this order; other columns of a party's file are ignored.
+`classes` lists every label there may be. `ranges` and `record_norm` are PUBLIC bounds: each record is clipped to the
+ranges and scaled down to the norm.""",
     "privacy": """\
-What every record of every party is promised, over the whole run: (epsilon, delta)-differential privacy, whatever the
-other parties and an eavesdropper on every link put together.""",
+The guarantee for every record of every party, over the whole run: (epsilon, delta)-differential privacy, even if all
+other parties and an eavesdropper on every link combine what they know.""",
     "run": """\
-How they work together, and who starts. A relay's baton follows `walk`, drawn from `walk_seed`, which is public; it
-gives up after `patience` hops in a row in which nobody could act.""",
-    "network": "Who talks to whom. Batons and messages follow these edges only.",
+The algorithm, and the party that starts. A relay's baton follows `walk`, drawn from `walk_seed`, which is public; the
+relay ends after `patience` successive hops at which no party could act.""",
+    "network": "The connections between parties. Batons and messages follow these edges only.",
     "parties": """\
-One table a party, in a fixed order. `records` is public. Its agent listens on `address` and proves itself with the
-key of `certificate`; compare fingerprints by another way than this file.""",
+One table per party, in a fixed order. `records` is public. Its agent listens on `address` and proves its
+identity with the key of `certificate`; compare fingerprints by another way than this file.""",
     "plan": """\
-What follows from all the above, drawn up by `relaydp consortium plan` before any record was touched: how often each
-party acts, what replacing one of its records can move (`sensitivity`: 2 clip / records, and a hair for rounding), and
-the noise of each of its releases (`scales`: a row an activation, a number a party, in the order of the parties).""",
-    "plan.steps": "The algorithm's steps; a list has one number a party.",
+The plan, computed from the tables above by `relaydp consortium plan` before any record was read: how often each party
+acts, how far replacing one of its records can move a release (`sensitivity`: 2 clip / records, with rounding), and the
+noise of each of its releases (`scales`: one row per activation, one number per party, in the order of the parties).""",
+    "plan.steps": "The algorithm's steps; a list has one number per party.",
 }
 
 
