@@ -1,4 +1,4 @@
-"""The errors a user can meet. Each says what arrived, what was needed, and what to do next.
+"""The errors a user can meet. Each says what was found, what is needed, and what to do next.
 
 RelayError              everything below; the command line turns it into one paragraph and exit code 2
   InputError            a value, file, graph or data set that cannot be used
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 class RelayError(ValueError):
-    """Something the user can put right. The text says how."""
+    """An error that the user can correct. The text says how."""
 
 
 class InputError(RelayError):
@@ -24,6 +24,8 @@ class PrivacyError(RelayError):
 def choose(kind: str, name: object, allowed: Iterable[str]) -> str:
     """Return `name` if it is one of `allowed`, else raise with the nearest name.
 
+    `kind` is what the name stands for, and may say where: "column in visits.csv".
+
     >>> choose("walk", "cyclic", ["random", "cyclic"])
     'cyclic'
     """
@@ -32,11 +34,13 @@ def choose(kind: str, name: object, allowed: Iterable[str]) -> str:
         return name
     near = difflib.get_close_matches(str(name), names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InputError(f"unknown {kind} {name!r}; needed one of: {', '.join(names)}.{hint}")
+    what, _, where = kind.partition(" in ")
+    place = f" in {where}" if where else ""
+    raise InputError(f"unknown {what} {name!r}{place}; it must be one of: {', '.join(names)}.{hint}")
 
 
 def short(value: object) -> str:
-    """A value as an error shows it: cut, and never an error itself."""
+    """A value as an error shows it: cut to 60 characters. It never raises."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # thousands of digits, or of brackets

@@ -454,7 +454,7 @@ def test_the_command_says_its_verdict_in_its_exit_code():
     refuted = call("--mechanism", "published", "--json")
     assert refuted.exit_code == 1 and json.loads(refuted.stdout)["verdict"] == "refuted"
     wrong = call("--canary", "budgie")
-    assert wrong.exit_code == 2 and "needed one of" in wrong.stderr
+    assert wrong.exit_code == 2 and "must be one of" in wrong.stderr
     assert call("--help").exit_code == 0
 
 

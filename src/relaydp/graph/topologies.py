@@ -527,7 +527,7 @@ def graph_named(text: str, agents: int | None = None, seed: int = 0) -> Graph:
     if kind not in NAMED and Path(text).suffix.lower() in READERS:
         graph = read_graph(text)
     else:
-        known = choose(f"graph (and no file ending in {', '.join(READERS)})", kind, NAMED)
+        known = choose(f"graph (and no file with suffix {', '.join(READERS)})", kind, NAMED)
         pattern, example = NAMED[known]
         match = re.fullmatch(pattern, parameters)
         if colon and not (match and parameters):
