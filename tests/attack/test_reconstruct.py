@@ -167,7 +167,7 @@ def test_a_batch_is_not_identified_and_the_note_says_so(model):
 def test_a_zero_gradient_tells_nothing():
     images, _ = digits(0)
     shared = share(Linear("least-squares", False), images, np.array([0.0]), params={"W": jnp.zeros((64, 1))})
-    assert "tells nothing" in closed_form.reconstruct(shared).note
+    assert "reveals nothing" in closed_form.reconstruct(shared).note
 
 
 # -- searches through the network

@@ -432,7 +432,7 @@ def test_a_status_that_fails_is_an_error_without_words(status, capfd):
     stream = io.StringIO()
     with StatusServer(0, status, CollectorRegistry(), Log("north", stream)) as server:
         answer, body = ask(server, "/status.json")
-        assert answer.status == 500 and body == "500 Internal Server Error: the agent's log says more\n"
+        assert answer.status == 500 and body == "500 Internal Server Error: the error is in the agent's log\n"
         assert ask(server, "/")[0].status == 200
     assert one(stream.getvalue())["event"] == "status-failed" and "secret" not in stream.getvalue()
     assert capfd.readouterr().err == ""

@@ -68,7 +68,7 @@ def reconstruct(
     g = np.asarray(shared.gradient["W"], dtype=np.float64)
     W = np.asarray(shared.params["W"], dtype=np.float64)
     if not g.any():
-        found, note = [Candidate(np.zeros(len(g)), math.nan)] * batch, "The gradient is 0: it tells nothing."
+        found, note = [Candidate(np.zeros(len(g)), math.nan)] * batch, "The gradient is 0 and reveals nothing."
     elif model.intercept:
         s, b = (np.asarray(tree["b"], dtype=np.float64) for tree in (shared.gradient, shared.params))
         found, note = _with_intercept(model, g, s, W, b, batch)

@@ -307,7 +307,8 @@ def _finite(got: Reconstruction, about: About) -> Reconstruction:
         return got
     middle = 0.5 * (about.low + about.high)
     images, path = (np.where(np.isfinite(part), part, middle) for part in (got.images, got.path))
-    return replace(got, images=images, path=path, note="The search found no gradient to follow: mid-grey is returned.")
+    note = "The search has no gradient to follow: a mid-grey image is returned."
+    return replace(got, images=images, path=path, note=note)
 
 
 def shared_gradient(found: Inferred, row: int, about: About) -> Shared:

@@ -149,7 +149,7 @@ def _rounds(view: View, links: str) -> tuple[np.ndarray, np.ndarray, dict[str, n
     if rows % each or (probability < 1.0).any():
         raise InputError(
             f"{rows} messages are not a whole number of rounds of {each}: if agents skip rounds, or a transcript is "
-            "cut, it is unknown where a round ends. Attack a complete run in which everybody acts in every round."
+            "cut, it is unknown where a round ends. Attack a complete run in which all agents act in every round."
         )
     if links == "slots":
         slots = np.arange(int(graph.degree.max()))[None, :]

@@ -242,7 +242,7 @@ def check_noise(seen: Seen, doubt: float) -> list[Check]:
     share = doubt / len(QUESTIONS)
     checks = []
     for name, ask in QUESTIONS.items():
-        chance, finding = ask(seen) if np.isfinite(seen.z).all() else (0.0, "a release that is no number")
+        chance, finding = ask(seen) if np.isfinite(seen.z).all() else (0.0, "a release that is not a number")
         checks.append(Check(name, min(1.0, chance), chance > share, finding))
     return checks
 

@@ -179,14 +179,14 @@ def accuracy_by_epsilon(runs: Sequence[Run]) -> Chart | None:
         elif run.result.mechanism is None and measure is ACCURACY and math.isfinite(run.result.accuracy):
             rules.append(Rule(run.result.accuracy, f"{run.label}, no privacy"))
         else:
-            notes.append(f"{run.label} is not shown: no epsilon stands behind it.")
+            notes.append(f"{run.label} is not shown: it has no epsilon.")
     if not series:
         return None
     return Chart(
         "budget-bought",
         f"{'Accuracy' if measure is ACCURACY else 'Objective'} against epsilon",
-        "What had been learnt when so much of the budget was spent. The dot is the end of the run, the point for which "
-        "the noise was planned.",
+        "The model after each part of the budget was spent. The dot is the end of the run, for which the noise was "
+        "planned.",
         [EPSILON],
         [measure],
         series,

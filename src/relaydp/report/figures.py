@@ -124,7 +124,7 @@ def draw_plan(path: Path, plan: Any) -> None:
     else:
         known = np.isfinite(look.total)
         for values, colour, style, label in (
-            (look.bias, OPEN, "--", "bias: what is not yet learnt"),
+            (look.bias, OPEN, "--", "bias: not yet learnt"),
             (look.noise, ALONE, ":", "noise"),
             (look.total, RELAY, "-", "total"),
         ):

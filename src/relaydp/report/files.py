@@ -89,7 +89,7 @@ def _write(work: Path, sources: Sources, tell: Callable[[str], None]) -> dict[st
         if attack.images:
             for ending in (".png", ".svg"):
                 draw_attack(work / f"attack-records{end}{ending}", attack.images)
-                said[f"attack-records{end}{ending}"] = "TRAINING RECORDS, and what the attacks got"
+                said[f"attack-records{end}{ending}"] = "TRAINING RECORDS, and the attacks' reconstructions"
     return said
 
 

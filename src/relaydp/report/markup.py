@@ -218,7 +218,7 @@ def attack_table(attack: SavedAttack) -> Table:
 def gallery_html(attack: SavedAttack) -> str:
     """The originals, and below them each attack's reconstructions, one picture per agent."""
     if not attack.images:
-        return notes_html(["The records are no images, so there is nothing to look at."])
+        return notes_html(["The records are not images and are not shown."])
     rows, scores = [], iter(attack.summary["rows"])
     for label, images in attack.images:
         original = label == "original"
@@ -240,7 +240,7 @@ def gallery_html(attack: SavedAttack) -> str:
 
 
 def _alt(original: bool, label: str, agent: int) -> str:
-    return f"record of agent {agent}" if original else f"what the attack got of agent {agent}: {label}"
+    return f"record of agent {agent}" if original else f"reconstruction of agent {agent}: {label}"
 
 
 def png_uri(image: np.ndarray) -> str:

@@ -67,7 +67,7 @@ class Relaying:
         activation."""
         most = self.pace.patience
         if baton.idle > most or baton.seq > sum(baton.made) * (most + 1) + baton.idle:
-            raise Refusal("counts", f"the baton claims more than {most} hops in a row on which nobody acted.")
+            raise Refusal("counts", f"the baton claims more than {most} successive hops without an activation.")
 
     async def look_ahead(self, sender: str, message: Message) -> None:
         """Ask for a baton's next holder early: the answer comes while the disk writes the baton itself."""

@@ -163,5 +163,5 @@ def _wrong(name: str, value: Any, kind: type) -> TypeError:
     came = type(value)
     return TypeError(
         f"the log's {name} is a {came.__module__}.{came.__qualname__}; it must be a plain {kind.__name__}. If it is "
-        f"public, convert it with {kind.__name__}(); if it is anybody's data, leave it out."
+        f"public, convert it with {kind.__name__}(); if it is private, leave it out."
     )

@@ -142,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as error:  # any error of `status`: its text could quote anything
             if self.server.log is not None:
                 self.server.log.failed("status-failed", error)
-            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "the agent's log says more")
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "the error is in the agent's log")
 
     do_HEAD = do_GET
 
