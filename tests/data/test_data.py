@@ -485,7 +485,7 @@ def test_lists_that_are_no_features():
     for X, said in (
         ([["1", 2]], "must hold numbers"),
         ([[1, None]], "must hold numbers"),
-        ([[1, 2], [3]], "equal length"),
+        ([[1, 2], [3]], "same length"),
     ):
         with pytest.raises(InputError, match=said):
             Records(X, np.zeros(len(X)))

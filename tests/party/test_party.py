@@ -395,7 +395,7 @@ def test_a_baton_that_is_none_is_refused():
     for wrong in (baton[0], baton[:, :-1], baton.astype(np.float32), np.full_like(baton, np.nan)):
         with pytest.raises(InputError, match="a baton has shape"):
             local.relay(local.begin(), wrong, 0, 0)
-    with pytest.raises(InputError, match="an ending of shape"):
+    with pytest.raises(InputError, match="an ending has shape"):
         local.answer(baton[:1])
 
 
@@ -424,7 +424,7 @@ def test_calls_of_the_other_kind_are_refused():
         with pytest.raises(InputError, match="recal has kind 'relay', not 'rounds'; call first_baton and relay"):
             call()
     for call in (rounds.first_baton, lambda: rounds.relay(rounds.begin(), np.zeros((1, rounds.dim)), 0, 0)):
-        with pytest.raises(InputError, match="nids is no relay; needed speak"):
+        with pytest.raises(InputError, match="nids has kind 'rounds', not 'relay'; call speak"):
             call()
 
 
