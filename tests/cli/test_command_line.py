@@ -475,7 +475,7 @@ MISTAKES = {
     "Excel by another name": ({"a.csv": "PK\x03\x04..."}, ["--data", "a.csv"], ["Excel", "save the sheet as CSV"]),
     "empty": ({"a.csv": ""}, ["--data", "a.csv"], ["0 bytes"]),
     "ragged": ({"a.csv": "a,b\n1,2\n1,2,3\n"}, ["--data", "a.csv"], ["row 2 (line 3)", "3 values", "2 columns"]),
-    "semicolons": ({"a.csv": "a;b\n1;2\n"}, ["--data", "a.csv"], ["semicolons", "needed commas"]),
+    "semicolons": ({"a.csv": "a;b\n1;2\n"}, ["--data", "a.csv"], ["semicolons", "must be commas"]),
     "column": (
         TABLE,
         ["--data", "visits.csv", "--label", "outcom"],

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from relaydp.attack import shared as common
 from relaydp.attack.shared import Progress, Reconstruction, Shared
 
-MEMORY = 100  # pairs kept, as in torch's L-BFGS: with 20, the loss after 1,500 iterations on CIFAR-10 is ten times it
+MEMORY = 100  # pairs kept, as in torch's L-BFGS; with 20, the loss on CIFAR-10 after 1,500 steps is ten times as high
 ARMIJO = 1e-4  # share of the predicted decrease that a step must reach
 HALVINGS = 30  # of the step before a direction is abandoned: 2^-30 of it has no effect
 
