@@ -443,7 +443,7 @@ BAD = {
     "one agent": ({}, ["--agents", 1], ["--agents", "2 or more"]),
     "start beyond the graph": ({"r.toml": "[run]\nstart = 3"}, ["r.toml", *BC], ["start"]),
     "negative seed": ({}, [*BC, "--seed", "-1"], ["--seed"]),
-    "ranges upside down": ({}, [*BC, "--ranges", "1,0"], ["low < high"]),
+    "ranges upside down": ({}, [*BC, "--ranges", "1,0"], ["low must be less than high"]),
     "ranges in words": ({}, [*BC, "--ranges", "fitt"], ["--ranges", "Did you mean 'fit'?"]),
     "label bound with logistic": ({}, [*BC, "--loss", "logistic", "--label-bound", 1], ["least-squares"]),
     "numbers for classes": ({}, ["--data", "digits", "--loss", "logistic"], ["10 different labels"]),

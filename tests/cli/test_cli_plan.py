@@ -288,7 +288,7 @@ BAD = {
     "sizes and agents": ([*UNSEEN, "--epsilon", 1, "--agents", 3], ["--agents", "--sizes"]),
     "sizes and columns": ([*UNSEEN, "--epsilon", 1, "--drop", "ward"], ["--drop", "--sizes"]),
     "sizes without features": (["--sizes", "3x9", "--epsilon", 1], ["--features"]),
-    "features of other data": (["--features", 3, "--epsilon", 1], ["fashion-small has 196 features, and features=3"]),
+    "features of other data": (["--features", 3, "--epsilon", 1], ["fashion-small has 196 features, and --features=3"]),
     "softmax without classes": ([*UNSEEN, "--epsilon", 1, "--loss", "softmax"], ["--classes"]),
     "classes of logistic": (
         [*UNSEEN, "--epsilon", 1, "--loss", "logistic", "--classes", "0,1,2"],
