@@ -122,7 +122,9 @@ def resolve_objective(objective: str | None, problem: Problem | Facts) -> str:
         return ACCURACY if facts_classify else LOSS
     choose("objective", objective, (ACCURACY, LOSS))
     if objective == ACCURACY and not facts_classify:
-        raise InputError("objective='accuracy' is for logistic and softmax; this problem has no accuracy. Leave it out.")
+        raise InputError(
+            "objective='accuracy' is for logistic and softmax; this problem has no accuracy. Leave it out."
+        )
     return objective
 
 
