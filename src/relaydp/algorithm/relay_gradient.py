@@ -11,9 +11,8 @@ and the last agent of the lap closes it:
     (4)  x+ = prox_{t r}( v - t S+ ),   S+ = 0
 
 Every agent sees every lap's x, so that all of them know v without being told. The result is Nesterov's accelerated
-proximal gradient method on F, computed by a relay: what RECAL's agents remember (l_i, y_i) is not needed, at the price
-that the model moves once a lap. The noise of n releases adds up in S and meets one step, which is what a trusted
-server would see too, were it to add up noisy gradients (`collusion` in docs/privacy.md says what it could save).
+proximal gradient method on F, computed by a relay. Agents need none of RECAL's memory (l_i, y_i); in return the model
+moves once a lap.
 
 `stretch` is a: gradients are asked for at a times the model. With a = 1 the method minimises F. Clipping far below the
 largest gradient makes a classifier longer than it should be, by about two on problems of many kinds

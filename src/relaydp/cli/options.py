@@ -248,7 +248,7 @@ class RunOptions:
         str | None,
         flag(
             MAIN,
-            f"auto, relay-gradient, recal, nids, ...: docs/algorithms.md; default {defaults.ALGORITHM}, the best for the loss.",
+            f"auto, relay-gradient, recal, nids, ...: docs/algorithms.md; default {defaults.ALGORITHM}: by the loss.",
             "NAME",
             complete=among(choices.ALGORITHMS),
         ),

@@ -2,14 +2,17 @@
 
 Proximal gradient descent on f_i + r through the same oracle: the same clipping, noise and accountant, no messages.
 
-    x_i+ = prox_{t r}( x_i - t g~_i(x_i) )          t = a / L
+    v_i  = x_i + m_k (x_i - x_i-),   x_i+ = prox_{t_i r}( v_i - t_i g~_i(a v_i) )
 
-The number of steps and a come from public facts, by the closed form of the same model that the lab simulates.
+For the least F, m_k = 0, a = 1 and t_i = a'/L; public facts decide the number of steps and a', by the closed form of
+the model that planning simulates. A private classifier is planned for accuracy, like a relay: m_k = (k - 1)/(k + 2), and
+the rule of `planning.accuracy` gives clip, steps, number of steps and a.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +24,10 @@ from relaydp.arrays import placed
 from relaydp.engine.solver import check_account, check_budget
 from relaydp.oracle.oracle import make_oracle
 from relaydp.oracle.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
+from relaydp.planning.accuracy import STRETCH, rule_alone
 from relaydp.planning.directions import Directions, guess
 from relaydp.planning.forecast import LONGEST
-from relaydp.planning.planner import as_prior, check_count
+from relaydp.planning.planner import ACCURACY, as_prior, check_count, resolve_objective
 from relaydp.planning.quadratic import DEFAULT_ACTIVATIONS
 from relaydp.privacy import MARGIN, Budget, Ledger, PrivacyAccount, gaussian_scale
 from relaydp.privacy.budget import check_records
@@ -55,6 +59,7 @@ def solve_alone(
     budget: Budget | None = None,
     *,
     activations: int | None = None,
+    objective: str | None = None,
     prior: Problem | Directions | None = None,
     seed: int | None = None,
     account: PrivacyAccount | None = None,
@@ -69,6 +74,8 @@ def solve_alone(
         budget: Budget(epsilon, delta) for every agent's records. Default: None, without privacy.
         activations: How many steps each agent makes. Default: chosen from public facts when there is a budget, else
             300.
+        objective: "accuracy" (the default for logistic and softmax) or "loss": what a budget is planned for, as in
+            `solve`.
         prior: A Problem over PUBLIC records like the private ones, or Directions: the budget is planned for it instead
             of for a guess from the bounds. Without a budget it changes nothing.
         seed: None (the default): a run with a budget is private. A number: a simulation without a promise, as in
@@ -103,8 +110,15 @@ def solve_alone(
         check_account(account, source)
     facts = problem.measured_facts() if budget is None else problem.public_facts()
     public = as_prior(prior, facts, int(facts.sizes.min()))
-    a, shares = _choose(facts, None if budget is None else budget.rho, activations, public)
-    T, L = len(shares), float(facts.smoothness.max())
+    if budget is not None and public is None and resolve_objective(objective, problem) == ACCURACY:
+        rule, stepsizes = rule_alone(facts, budget.rho, activations)
+        facts, momentum, asked_at = rule.facts, 1.0, STRETCH
+        shares = np.full(rule.laps, 1.0 / rule.laps)
+    else:
+        a, shares = _choose(facts, None if budget is None else budget.rho, activations, public)
+        stepsizes = np.full(facts.agents, a / float(facts.smoothness.max()))
+        momentum, asked_at = 0.0, 1.0
+    T = len(shares)
     ledger, scales, clip = None, np.zeros((T, facts.agents)), None
     sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
     if budget is not None:
@@ -124,9 +138,9 @@ def solve_alone(
         scales = scales * stretch(facts.dim, sensitivity / scales)
         draws = jax.device_put(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim))
     start = placed(np.zeros((facts.agents, facts.dim)))
-    t, noise = placed(a / L), placed(scales)
+    steps, noise = Steps(placed(stepsizes), placed(momentum), placed(asked_at)), placed(scales)
     agent_records = problem.records_for(T, clip is not None, rounds=True)
-    x = np.asarray(_descend(agent_records, problem.terms, clip, t, noise, key, draws, start))
+    x = np.asarray(_descend(agent_records, problem.terms, clip, steps, noise, key, draws, start))
     planned = np.inf if ledger is None or budget is None else ledger.epsilon(budget.delta)
     private = isinstance(source, Secret)
     return Alone(
@@ -165,12 +179,18 @@ def _choose(
     return best[1], best[2]
 
 
+class Steps(NamedTuple):
+    stepsize: Array  # (agents,) t_i
+    momentum: Array  # 1, or 0 for m_k = 0
+    stretch: Array  # a
+
+
 @jax.jit
 def _descend(
     agent_records: AgentRecords,
     terms: Terms,
     clip: Array | None,
-    t: Array,
+    steps: Steps,
     scales: Array,
     key: Array | None,  # of a simulation; None where there are draws
     draws: Array | None,
@@ -179,10 +199,12 @@ def _descend(
     oracle = make_oracle(agent_records, terms, clip)
     everyone, nobody = jnp.ones(scales.shape[1], bool), jnp.zeros((), jnp.int32)
 
-    def one(xs: Array, inputs: tuple[Array, Array, Array | None]) -> tuple[Array, None]:
-        number, scale, drawn = inputs
+    def one(state: tuple[Array, Array], inputs: tuple[Array, Array, Array | None]) -> tuple[Any, None]:
+        (xs, last), (number, scale, drawn) = state, inputs
+        vs = xs + steps.momentum * (number - 1.0) / (number + 2.0) * (xs - last)
         now = None if key is None else jax.random.fold_in(key, number)
         setting = oracle(Turn(number, nobody, nobody, everyone, scale, now, drawn))
-        return jax.vmap(setting.prox, in_axes=(0, None))(xs - t * setting.gradients(xs), t), None
+        ahead = vs - steps.stepsize[:, None] * setting.gradients(steps.stretch * vs)
+        return (jax.vmap(setting.prox)(ahead, steps.stepsize), xs), None
 
-    return jax.lax.scan(one, start, (jnp.arange(scales.shape[0]), scales, draws))[0]
+    return jax.lax.scan(one, (start, start), (jnp.arange(scales.shape[0]), scales, draws))[0][0]

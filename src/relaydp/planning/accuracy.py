@@ -37,8 +37,8 @@ USUAL_NOISE, USUAL_LAPS, POWER = 1.3e-3, 100, 0.7
 FEWEST, MOST_LAPS = 25, 200
 REACH, TRAVEL = 1.0 / 16.0, 1.5  # step x noise at the usual number of laps, and how it falls with more
 STRETCH = 2.0
-# The share of what a model without privacy gains over the most frequent class that private models of the 77 problems had:
-# the fifth percentile, the median and the 95th, against log2 of the noise (1).
+# Of what a model without privacy gains over the most frequent class, the share that private models of the 77 problems
+# had: the fifth percentile, the median and the 95th, against log2 of the noise (1).
 GAINS = {
     -14: (0.97, 0.998, 1.0),
     -13: (0.92, 0.98, 1.0),
@@ -103,10 +103,23 @@ def laps_for(noise: float) -> int:
 
 def rule_for(facts: Facts, rho: np.ndarray, laps: int | None = None) -> Rule:
     """The rule, for agents with these total zCDP budgets. A clip that the user gave stays."""
-    noise = noise_of(facts.sizes, rho)
+    return _rule(facts, noise_of(facts.sizes, rho), laps)
+
+
+def rule_alone(facts: Facts, rho: float, laps: int | None = None) -> tuple[Rule, np.ndarray]:
+    """The same for agents that train by themselves: laps and clip as the smallest agent's noise wants them, and each
+    agent's own step, which is long where its noise is small."""
+    noises = 2.0 / (facts.sizes * math.sqrt(2.0 * rho))
+    rule = _rule(facts, float(noises.max()), laps)
+    steps = [_rule(facts, float(noise), rule.laps, rule.facts.clip).steps.stepsize for noise in noises]
+    return rule, np.array(steps, dtype=np.float64)
+
+
+def _rule(facts: Facts, noise: float, laps: int | None, clip: float | None = None) -> Rule:
     most = facts.clip if facts.bound is None else facts.bound
     wide = min(max(math.sqrt(noise / USUAL_NOISE), 1.0), WIDEST)
-    clip = facts.clip if facts.bound is None else CLIP * wide * most
+    if clip is None:
+        clip = facts.clip if facts.bound is None else CLIP * wide * most
     count = laps_for(noise) if laps is None else laps
     step = REACH * (USUAL_LAPS / count) ** TRAVEL * (CLIP * most / clip) / (noise * most**2) / STRETCH
     if facts.modulus > 0.0:  # a ridge is not clipped: with it a step has a limit

@@ -141,8 +141,8 @@ def resolve_algorithm(
 ) -> str:
     """The algorithm that 'auto' stands for; every other name is itself.
 
-    A private classifier is trained by relay gradient, which the rule of `planning.accuracy` plans. RECAL is for all
-    else: without privacy, for the objective F, for regression, on random walks, and with steps or a prior of the user's.
+    A private classifier is trained by relay gradient, planned by the rule of `planning.accuracy`. RECAL does the rest:
+    runs without privacy, for the objective F, of regression, on random walks, and with the user's own steps or prior.
     """
     if algorithm != AUTO:
         return algorithm
