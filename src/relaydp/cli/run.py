@@ -282,7 +282,9 @@ def check_kept(run: RunSection) -> None:
     from relaydp.planning.planner import AUTO, resolve_mechanism
     from relaydp.settings.config import solve_arguments
 
-    asked, method = solve_arguments(run), find_algorithm(run.algorithm)
+    asked = solve_arguments(run)
+    # whichever algorithm 'auto' stands for has noise on gradients
+    method = find_algorithm("recal" if run.algorithm == AUTO else run.algorithm)
     choose_source(run.seed, resolve_mechanism(asked.get("mechanism", AUTO), asked.get("budget"), None, method), method)
 
 
