@@ -65,7 +65,7 @@ def test_scikit_learns_checks_without_privacy(estimator, check):
 
 SITES = np.repeat(["north", "east", "west"], [50, 40, 30])
 BOUNDS = ([-3.0, 0.0, -300.0], [3.0, 10.0, 300.0])
-MIDDLE, HALF = (np.add(*BOUNDS) / 2, np.subtract(*BOUNDS[::-1]) / 2)
+HALF = np.array([3.0, 10.0, 300.0])  # all bounds have 0 between them, or at an end: 0 stays 0
 
 
 def draw(seed=0):
@@ -90,13 +90,13 @@ WEIGHTS = np.array([120 / 3 / np.sum(SITES == site) for site in SITES])
 def test_without_privacy_it_is_scikit_learns_logistic_regression(labels):
     ours = RelayLogisticRegression(**LONG).fit(X, labels, sites=SITES)
     theirs = LogisticRegression(C=1 / (1e-2 * len(X)), tol=1e-10, max_iter=10_000)
-    theirs.fit((X - MIDDLE) / HALF, labels, sample_weight=WEIGHTS)
+    theirs.fit(X / HALF, labels, sample_weight=WEIGHTS)
     coefficients = theirs.coef_ / HALF
     np.testing.assert_allclose(ours.coef_, coefficients, rtol=1e-4, atol=1e-6)
     # softmax intercepts are free up to a constant: compare what they mean
-    probabilities = theirs.predict_proba((X - MIDDLE) / HALF)
+    probabilities = theirs.predict_proba(X / HALF)
     np.testing.assert_allclose(ours.predict_proba(X), probabilities, atol=1e-5)
-    assert (ours.predict(X) == theirs.predict((X - MIDDLE) / HALF)).all()
+    assert (ours.predict(X) == theirs.predict(X / HALF)).all()
     assert math.isinf(ours.epsilon_) and ours.ledger_ is None and not ours.privacy_certificate_["private"]
 
 
@@ -105,11 +105,10 @@ def test_without_privacy_it_is_scikit_learns_ridge(intercept):
     bound = (-20.0, 10.0)
     assert bound[0] < SCORE.min() and SCORE.max() < bound[1]  # nothing is clipped
     ours = RelayLinearRegression(**LONG, target_bound=bound, fit_intercept=intercept).fit(X, SCORE, sites=SITES)
-    middle, half = (MIDDLE, HALF) if intercept else (0.0, np.abs(BOUNDS).max(axis=0))
     theirs = Ridge(alpha=1e-2 * len(X), tol=1e-12, fit_intercept=intercept)
-    theirs.fit((X - middle) / half, SCORE, sample_weight=WEIGHTS)
-    np.testing.assert_allclose(ours.coef_, theirs.coef_ / half, rtol=1e-4)
-    np.testing.assert_allclose(ours.predict(X), theirs.predict((X - middle) / half), atol=1e-4)
+    theirs.fit(X / HALF, SCORE, sample_weight=WEIGHTS)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_ / HALF, rtol=1e-4)
+    np.testing.assert_allclose(ours.predict(X), theirs.predict(X / HALF), atol=1e-4)
     assert (ours.intercept_ == 0.0) == (not intercept)
 
 
@@ -150,7 +149,7 @@ def test_records_outside_the_bounds_are_clipped_in_training_and_prediction():
 def test_the_problem_predicts_the_same():
     """The record norm shrinks single records, at prediction as in training; relaydp's own problem is the oracle."""
     model = RelayLogisticRegression(**FAST, record_norm=0.8).fit(X, TWO, sites=SITES)
-    data = rd.Records((X - MIDDLE) / HALF, TWO, groups={"site": SITES})
+    data = rd.Records(X / HALF, TWO, groups={"site": SITES})
     problem = rd.logistic(data, agents="site", l2=1e-2, intercept=True, record_norm=0.8)
     assert (problem.predict(model.result_.x, data.X) == model.predict(X)).all()
     bare = {"transcript": False, "trace": False, "reference": False}  # as the estimator asks: one compiled program
@@ -303,7 +302,7 @@ def test_a_saved_estimator_holds_no_record_no_checksum_and_no_seed(kind):
     )
     model = kind(**PLEDGE, **extra).fit(X, y, sites=SITES)
     saved = pickle.dumps(model)
-    values = [X, (X - MIDDLE) / HALF, *([SCORE, (SCORE + 5) / 15] if y is SCORE else [])]
+    values = [X, X / HALF, *([SCORE, (SCORE + 5) / 15] if y is SCORE else [])]
     for value in np.concatenate([part.ravel() for part in values]).astype(np.float64):
         assert value.tobytes() not in saved
     for part in values:  # of 4-byte numbers two in a row: one turns up by chance, in noise that is another each time

@@ -303,7 +303,7 @@ def test_clipping_counts_the_scaling_to_public_bounds(case, intercept):
     X, y = draw_records(case)
     x, own = draw_x(case, intercept), rows_of(1)
     problem = case.make(rd.Records(X, y), SIZES, intercept=intercept, ranges=(-1, 2), record_norm=0.7)
-    A = (np.clip(X[own], -1, 2) + 1) / 3
+    A = np.clip(X[own], -1, 2) / 2
     A = A * np.minimum(1, 0.7 / np.linalg.norm(A, axis=1))[:, None]
     each = jax_gradients(case, x, widened(A, intercept), y[own])
     clip = float(np.median(np.linalg.norm(each, axis=1)))
@@ -410,8 +410,17 @@ def test_record_norm_shrinks_longer_records_only(seed, bound):
     np.testing.assert_allclose(found[long], bound * X[long] / np.linalg.norm(X[long], axis=1)[:, None], rtol=1e-14)
 
 
-RANGES = [(0, 255), (10, 200), (-50, 100), (0, 1000), (0.5, 9.75), (0.2, 0.8), (-20, -10), (300, 301)]
+RANGES = [(0, 255), (0, 1000), (-40, 0), (-50, 100), (-100, 50)]  # with 0
+RANGES += [(10, 200), (11, 200), (0.5, 9.75), (0.2, 0.8), (-20, -10), (300, 301)]  # without
 DTYPES = [np.uint8, np.int8, np.int16, np.uint32, np.int64, np.float32, np.float64, np.bool_]
+
+
+def scaled_by_hand(stored: np.ndarray, low: float, high: float) -> np.ndarray:
+    """0 stays 0 where the bounds allow it; elsewhere the middle becomes 0."""
+    values = np.clip(stored.astype(float), low, high)
+    if low <= 0 <= high:
+        return values / max(-low, high)
+    return (2 * values - low - high) / (high - low)
 
 
 @pytest.mark.parametrize("ranges", RANGES, ids=str)
@@ -420,9 +429,8 @@ def test_ranges_clip_and_scale_to_one_whatever_the_dtype(ranges, dtype):
     stored = np.random.default_rng(0).integers(0, 256, size=(sum(SIZES), FEATURES)).astype(dtype)
     y = np.arange(len(stored)) % 2
     found = features(rd.logistic(rd.Records(stored, y), SIZES, ranges=ranges))
-    low, high = ranges
-    expected = (np.clip(stored.astype(float), low, high) - low) / (high - low)
-    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-16)
+    np.testing.assert_allclose(found, scaled_by_hand(stored, *ranges), rtol=1e-14, atol=1e-16)
+    assert np.abs(found).max() <= 1
 
 
 def test_ranges_may_differ_by_feature():
@@ -819,7 +827,7 @@ def test_predictions_agree_with_scikit_learn(classes, bounds, intercept):
 
     def scaled(A: np.ndarray) -> np.ndarray:
         if "ranges" in bounds:
-            return (np.clip(A, -2, 2) + 2) / 4
+            return np.clip(A, -2, 2) / 2
         if "record_norm" in bounds:
             return A * np.minimum(1, 1 / np.linalg.norm(A, axis=1))[:, None]
         return A

@@ -27,6 +27,7 @@ from relaydp.attack.models import Linear, LossName
 from relaydp.attack.shared import Reconstruction, Shared
 from relaydp.attack.threat import Inferred, View
 from relaydp.errors import InputError, choose
+from relaydp.problem.bounds import Scale, scale_between
 from relaydp.result import Result
 
 SEARCHES = {"dlg": dlg.reconstruct, "inverting": inverting.reconstruct, "gradinversion": gradinversion.reconstruct}
@@ -43,7 +44,7 @@ class About:
 
     shape         of one record: (height, width, channels), or (features,)
     low, high     bounds of a feature as the model sees it, after scaling
-    ranges        bounds of the stored values, from which features were scaled to [0, 1]; None: not scaled
+    scale         how features were scaled from public bounds of the stored values; None: not scaled
     record_norm   longer records were scaled to it: features are then too small, by an unknown factor
     planes        channels lie one after the other, as CIFAR-10's do
     """
@@ -54,7 +55,7 @@ class About:
     outputs: int = 1
     low: float = 0.0
     high: float = 1.0
-    ranges: tuple[np.ndarray, np.ndarray] | None = None
+    scale: Scale | None = None
     record_norm: float | None = None
     planes: bool = False
 
@@ -63,34 +64,33 @@ class About:
         """The public part of a result's configuration. The `shape` of images is not in it: pass it."""
         known, dim = result.config["problem"], result.x.size
         loss = choose("loss to attack", known["loss"].replace("_", "-"), get_args(LossName))
-        ranges = None
+        scale = None
         if isinstance(known["ranges"], list):
-            low, high = (np.asarray(bound, dtype=np.float64) for bound in known["ranges"])
-            ranges = (low, high)
+            scale = scale_between(*(np.asarray(bound, dtype=np.float64) for bound in known["ranges"]))
         norm = known["record_norm"]
         if known["ranges"] is None and norm is None:
             raise InputError(
                 "this run had neither ranges nor record_norm, so the largest value that a record may have is unknown. "
                 "Make an About with the low and high that you know."
             )
-        if ranges is not None:
-            features = len(ranges[0])
+        if scale is not None:
+            features = len(scale.low)
         elif shape is not None:
             features = math.prod(shape)
         elif loss != "softmax":
             features = dim - int(known["intercept"])
         else:
             raise InputError("softmax without ranges does not tell features from classes; pass shape=.")
-        scaled = known["ranges"] is not None
-        high = min(1.0 if scaled else math.inf, norm or math.inf)
+        least, most = _ends(scale, fitted=known["ranges"] is not None)
+        reach = norm or math.inf
         return cls(
             loss=loss,  # type: ignore[arg-type]  # chosen from these names
             intercept=known["intercept"],
             shape=(features,) if shape is None else shape,
             outputs=dim // (features + known["intercept"]),
-            low=0.0 if scaled else -high,
-            high=high,
-            ranges=ranges,
+            low=max(least, -reach),
+            high=min(most, reach),
+            scale=scale,
             record_norm=norm,
             planes=planes,
         )
@@ -101,9 +101,9 @@ class About:
             raise InputError(
                 f"low={self.low}, high={self.high}; low must be less than high, and both finite and public."
             )
-        if self.ranges is not None and len(self.ranges[0]) != self.features:
+        if self.scale is not None and len(self.scale.low) != self.features:
             raise InputError(
-                f"shape={self.shape} has {self.features} values, and the ranges have {len(self.ranges[0])}. Make them "
+                f"shape={self.shape} has {self.features} values, and the ranges have {len(self.scale.low)}. Make them "
                 "agree."
             )
 
@@ -133,10 +133,15 @@ class About:
 
     def stored(self, records: np.ndarray) -> np.ndarray:
         """Features (n, features) in the units the records came in: the public ranges undone."""
-        if self.ranges is None:
-            return np.asarray(records)
-        low, high = self.ranges
-        return low + np.asarray(records) * (high - low)
+        return np.asarray(records) if self.scale is None else self.scale.undo(records)
+
+
+def _ends(scale: Scale | None, fitted: bool) -> tuple[float, float]:
+    """The least and the most that any feature can be, but for the norm; ranges fitted to records make it [0, 1]."""
+    if scale is not None:
+        least, most = scale.ends
+        return float(least.min()), float(most.max())
+    return (0.0, 1.0) if fitted else (-math.inf, math.inf)
 
 
 @dataclass(frozen=True, eq=False)

@@ -115,8 +115,8 @@ def _extreme(problem: Problem) -> tuple[tuple[np.ndarray, object], tuple[np.ndar
             "canary='mislabelled' or 'stranger'."
         )
     features = problem.data.features
-    if problem.ranges is not None:
-        long = np.asarray(problem.ranges[1])  # every feature at its upper end
+    if problem.scale is not None:
+        long = problem.scale.longest  # every feature at the end of its range that is farther from 0
     else:
         long = np.eye(features)[0] * (problem.record_norm or 1.0)
     if problem.classes is None:

@@ -181,7 +181,7 @@ def _built(tables: str, loss: Own | None) -> tuple[Any, Any, Any]:
     prior = None
     if config.run.prior is not None:
         name = problem.spec["loss"].replace("_", "-")
-        prior = make_prior(config, config.run.prior, name, problem.data.features, problem.ranges)
+        prior = make_prior(config, config.run.prior, name, problem.data.features, problem.scale)
     return problem, graph, prior
 
 
@@ -195,6 +195,6 @@ def _problem(tables: str, agents: str, loss: Own | None) -> Any:
     if loss is None:
         return files.make_problem(config, split)
     wanted = config.problem
-    options = {name: getattr(wanted, name) for name in ("l1", "l2", "record_norm", "ranges", "clip")}
+    options = {name: getattr(wanted, name) for name in ("l1", "l2", "record_norm", "ranges", "one_hot", "clip")}
     records = files.load_records(config.data, split)
     return custom(pickle.loads(loss.pickled), records, split, dim=loss.dim, smoothness=loss.smoothness, **options)

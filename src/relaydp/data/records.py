@@ -126,7 +126,7 @@ class Records:
     needs them, and float64 stays float64 even if bytes would be enough. Lists, which have no dtype, become float64.
 
         ranges   (low, high), scalars or one per feature: PUBLIC bounds, known without looking at the records
-                 (pixels: (0, 255)). A problem scales features from them to [0, 1].
+                 (pixels: (0, 255)). A problem scales features from them.
         classes  the labels there may be: PUBLIC, known without looking at the records. Private runs of losses with
                  classes need them, here or as the problem's classes=.
         groups   named columns that are not features, such as {"hospital": array}; `agents="hospital"` splits by one.

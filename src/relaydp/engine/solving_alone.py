@@ -4,9 +4,9 @@ Proximal gradient descent on f_i + r through the same oracle: the same clipping,
 
     v_i  = x_i + m_k (x_i - x_i-),   x_i+ = prox_{t_i r}( v_i - t_i g~_i(a v_i) )
 
-For the least F, m_k = 0, a = 1 and t_i = a'/L; public facts decide the number of steps and a', by the closed form of
-the model that planning simulates. A private classifier is planned for accuracy, like a relay: m_k = (k - 1)/(k + 2), and
-the rule of `planning.accuracy` gives clip, steps, number of steps and a.
+For the least F, m_k = 0, a = 1 and t_i = a'/L; the number of steps and a' come from public facts, by the closed form
+of planning's model. A private classifier is planned for accuracy, like a relay: m_k = (k - 1)/(k + 2), and the rule of
+`planning.accuracy` gives clip, steps, number of steps and a.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from relaydp.data import Records
 from relaydp.engine import solve
 from relaydp.errors import InputError, PrivacyError, short
-from relaydp.estimator.scaling import Scale, scale_for
+from relaydp.estimator.scaling import ends_of
 from relaydp.graph import Graph, from_edges, graph_named
 from relaydp.oracle.randomness import SEED_BITS, check_seed
 from relaydp.privacy import Budget, PrivacyAccount
 from relaydp.problem import Problem
-from relaydp.problem.bounds import check_bound, scale_records
+from relaydp.problem.bounds import Scale, as_groups, scale_records
 from relaydp.problem.loss import CustomLoss
 from relaydp.result import Result
 
@@ -44,6 +44,7 @@ class RelayEstimator(BaseEstimator):
     agents: Any
     bounds: Any
     record_norm: Any
+    one_hot: Any
     clip: Any
     l1: Any
     l2: Any
@@ -55,7 +56,7 @@ class RelayEstimator(BaseEstimator):
     random_state: Any
     # what `fit` leaves for `predict`
     n_features_in_: int
-    _scale: Scale
+    _scale: Scale | None
     _norm: float | None
     _outputs: int
 
@@ -101,18 +102,19 @@ class RelayEstimator(BaseEstimator):
         **options: Any,
     ) -> None:
         """Scale, split over the sites, charge the account, and solve. X and labels have been validated."""
-        scale = scale_for("bounds", self.bounds, X.shape[1], self.fit_intercept)
-        norm = check_bound("record_norm", self.record_norm)
-        if norm is None and scale.bounded:
-            norm = math.sqrt(X.shape[1])  # every feature lies in [-1, 1]
+        bounds = None if self.bounds is None else ends_of("bounds", self.bounds, X.shape[1])
+        if bounds is not None:
+            X = np.clip(X, *bounds)  # Records takes no value as large as a bound may cut off
         codes, names = self._sites(sites, len(X))
         problem = build(
-            Records(scale(X), labels, groups={SITE: codes}, name="X"),
+            Records(X, labels, groups={SITE: codes}, name="X"),
             agents=SITE,
             l2=self.l2,
             l1=self.l1,
             intercept=bool(self.fit_intercept),
-            record_norm=norm,
+            record_norm=self.record_norm,
+            ranges=bounds,
+            one_hot=self._groups(X.shape[1]),
             clip=self.clip,
             **options,
         )
@@ -136,7 +138,7 @@ class RelayEstimator(BaseEstimator):
         if result.status != "finished":
             raise InputError(f"the fit {result.status}. {result.message}")
         assert not isinstance(problem.loss, CustomLoss)
-        self._scale, self._norm, self._outputs = scale, norm, problem.loss.outputs
+        self._scale, self._norm, self._outputs = problem.scale, problem.record_norm, problem.loss.outputs
         self.sites_ = names
         self.result_ = _publishable(result)
         self.ledger_ = result.ledger
@@ -144,6 +146,14 @@ class RelayEstimator(BaseEstimator):
         self.epsilon_ = result.epsilon  # inf for a simulation
         self.epsilon_planned_ = result.epsilon_planned
         self.n_iter_ = result.plf
+
+    def _groups(self, features: int) -> list[list[int]] | None:
+        """The declared groups as positions: names are those of the frame that `fit` got."""
+        if self.one_hot is None:
+            return None
+        names = getattr(self, "feature_names_in_", None)
+        found = as_groups(self.one_hot, features, None if names is None else [str(name) for name in names])
+        return [list(group) for group in found]
 
     def _sites(self, sites: Any, records: int) -> tuple[np.ndarray, np.ndarray]:
         """Each record's agent, and the agents' names in order."""
@@ -197,6 +207,8 @@ class RelayEstimator(BaseEstimator):
     def _weights(self) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients (outputs, features) and intercepts (outputs,) for features as they were before scaling."""
         slopes, free = self._parts()
+        if self._scale is None:
+            return slopes.T, free
         coefficients = (slopes / self._scale.half[:, None]).T
         return coefficients, free - coefficients @ self._scale.centre
 
@@ -204,9 +216,9 @@ class RelayEstimator(BaseEstimator):
         """The model's scores (records, outputs) for X, clipped and scaled as the training records were."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        scaled = scale_records(self._scale(X), None, self._norm)
+        scaled = scale_records(X, self._scale, self._norm)
         slopes, free = self._parts()
-        return (scaled.X * scaled.shrink[:, None]) @ slopes + free
+        return (scaled.X * scaled.scale * scaled.shrink[:, None]) @ slopes + free
 
 
 def _publishable(result: Result) -> Result:

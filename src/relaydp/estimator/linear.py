@@ -11,17 +11,17 @@ from sklearn.utils.validation import validate_data
 from relaydp import defaults, problem
 from relaydp.errors import PrivacyError
 from relaydp.estimator.base import RelayEstimator
-from relaydp.estimator.scaling import scale_for
+from relaydp.estimator.scaling import target_scale
 
 
 class RelayLinearRegression(RegressorMixin, RelayEstimator):
     """Ridge regression over several sites, private for every record, as a scikit-learn regressor.
 
-    It simulates the consortium in this process. Features and targets are scaled from their bounds to [-1, 1]. What is
-    minimised is the mean over sites of each site's mean of (prediction - target)^2 / 2, plus (l2/2) ||w||^2 + l1
-    ||w||_1, on scaled features and targets: for sites of equal size and l1=0 that is sklearn.linear_model.Ridge with
-    alpha = l2 * number of records on the scaled features. The attributes are set by `fit`, and none of them holds a
-    record.
+    It simulates the consortium in this process. Features and targets are scaled from their bounds into [-1, 1]; a
+    feature's 0 stays 0 where it lies between the bounds, and elsewhere their middle becomes 0. What is minimised is the
+    mean over sites of each site's mean of (prediction - target)^2 / 2, plus (l2/2) ||w||^2 + l1 ||w||_1, on scaled
+    features and targets: for sites of equal size and l1=0 that is sklearn.linear_model.Ridge with alpha = l2 * number
+    of records on the scaled features. The attributes are set by `fit`, and none of them holds a record.
 
     Args:
         epsilon: How much one fit may leak of any record. math.inf, and nothing else, fits without privacy. Default: 1.
@@ -33,8 +33,11 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
             are clipped. Needed for privacy: bounds taken from the records would give them away. Default: None.
         target_bound: PUBLIC (low, high) of y; targets outside are clipped. Needed for privacy, as `bounds` is. Default:
             None.
-        record_norm: PUBLIC bound on a record's norm after scaling to [-1, 1]; longer records are shrunk to it. Default:
-            the root of the number of features, where there are bounds.
+        record_norm: PUBLIC bound on a record's norm after scaling; longer records are shrunk to it. Default: the root
+            of the number of features, where there are bounds; less with `one_hot`.
+        one_hot: PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions,
+            or texts ("job": all columns called job_...). With a columns outside and b groups, records are shrunk to
+            the norm sqrt(a + b). Default: None, no groups.
         clip: Bound on the norm of one record's gradient. Default: the most that the bounds allow.
         l1: Weight of the 1-norm, on coefficients of scaled features. Default: 0.
         l2: Weight of the ridge, on coefficients of scaled features. Default: 0.
@@ -87,6 +90,7 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
         bounds: Any = None,
         target_bound: Any = None,
         record_norm: float | None = None,
+        one_hot: Any = None,
         clip: float | None = None,
         l1: float = defaults.L1,
         l2: float = defaults.L2,
@@ -104,6 +108,7 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
         self.bounds = bounds
         self.target_bound = target_bound
         self.record_norm = record_norm
+        self.one_hot = one_hot
         self.clip = clip
         self.l1 = l1
         self.l2 = l2
@@ -141,16 +146,18 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
                 "extremes away. Pass epsilon=math.inf to fit without privacy."
             )
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
-        target = scale_for("target_bound", self.target_bound, 1, self.fit_intercept)
-        bound = 1.0 if target.bounded else None
-        self._relay(X, target(y.astype(np.float64)), sites, budget, problem.least_squares, label_bound=bound)
-        self._target = target
+        y = y.astype(np.float64)
+        scale = target_scale(self.target_bound, self.fit_intercept)
+        targets, bound = (y, None) if scale is None else (scale(y), 1.0)
+        self._relay(X, targets, sites, budget, problem.least_squares, label_bound=bound)
+        self._target = (0.0, 1.0) if scale is None else (float(scale.centre[0]), float(scale.half[0]))
+        centre, half = self._target
         coefficients, intercept = self._weights()
-        self.coef_ = coefficients[0] * target.half[0]
-        self.intercept_ = float(intercept[0] * target.half[0] + target.centre[0])
+        self.coef_ = coefficients[0] * half
+        self.intercept_ = float(intercept[0] * half + centre)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The expected target of each record. Values of X outside the bounds are clipped, as they were in training."""
-        scores = self._scores(X)[:, 0]
-        return scores * self._target.half[0] + self._target.centre[0]
+        centre, half = self._target
+        return self._scores(X)[:, 0] * half + centre

@@ -20,10 +20,11 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
 
     There are two classes or more.
 
-    It simulates the consortium in this process. Features are scaled from `bounds` to [-1, 1]. What is minimised is the
-    mean over sites of each site's mean loss, plus (l2/2) ||w||^2 + l1 ||w||_1 on scaled features: for sites of equal
-    size and l1=0 that is sklearn.linear_model.LogisticRegression with C = 1 / (l2 * number of records) on the scaled
-    features. The attributes are set by `fit`, and none of them holds a record.
+    It simulates the consortium in this process. Features are scaled from `bounds` into [-1, 1]: where 0 lies between
+    the bounds it stays 0, elsewhere the middle becomes 0. What is minimised is the mean over sites of each site's mean
+    loss, plus (l2/2) ||w||^2 + l1 ||w||_1 on scaled features: for sites of equal size and l1=0 that is
+    sklearn.linear_model.LogisticRegression with C = 1 / (l2 * number of records) on the scaled features. The attributes
+    are set by `fit`, and none of them holds a record.
 
     Args:
         epsilon: How much one fit may leak of any record. math.inf, and nothing else, fits without privacy. Default: 1.
@@ -35,8 +36,11 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
             are clipped. Needed for privacy: bounds taken from the records would give them away. Default: None.
         classes: PUBLIC list of the labels there can be. Needed for a private fit: one record could add a class to those
             in y. Simulations and fits without privacy take those in y where none are given. Default: None.
-        record_norm: PUBLIC bound on a record's norm after scaling to [-1, 1]; longer records are shrunk to it. Default:
-            the root of the number of features, where there are bounds.
+        record_norm: PUBLIC bound on a record's norm after scaling; longer records are shrunk to it. Default: the root
+            of the number of features, where there are bounds; less with `one_hot`.
+        one_hot: PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions,
+            or texts ("job": all columns called job_...). With a columns outside and b groups, records are shrunk to
+            the norm sqrt(a + b). Default: None, no groups.
         clip: Bound on the norm of one record's gradient. Default: the most that the bounds allow.
         l1: Weight of the 1-norm, on coefficients of scaled features. Default: 0.
         l2: Weight of the ridge, on coefficients of scaled features. Default: 0.
@@ -90,6 +94,7 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         bounds: Any = None,
         classes: Any = None,
         record_norm: float | None = None,
+        one_hot: Any = None,
         clip: float | None = None,
         l1: float = defaults.L1,
         l2: float = defaults.L2,
@@ -107,6 +112,7 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         self.bounds = bounds
         self.classes = classes
         self.record_norm = record_norm
+        self.one_hot = one_hot
         self.clip = clip
         self.l1 = l1
         self.l2 = l2

@@ -36,7 +36,7 @@ point:
     c.  XLA's products add p_j a_jk, at most c over k. `kernels.gradient` and `gradient_batch`, and XLA's sums along
         rows, add p_j shrink_j X_jk, which is p_j a_jk over the coordinate's scale: one factor for all records, which
         changes no relative rounding. Nothing is added and later subtracted: stored records have no offset (X is counted
-        from the ranges' low end up). With an intercept norm_j >= 1, so |p_j| <= c as well.
+        from its column's centre, which is 0 for bytes). With an intercept norm_j >= 1, so |p_j| <= c as well.
     d.  `kernels.int8_products` adds whole numbers, exactly; two roundings follow (step 3). It rounds p_j shrink_j,
         which is below c/m as bytes that are not all 0 have norm 1 at least, to a unit of at most 2 u c/m. That is fixed
         by c and m, so a record's rounding is its own, as in step 1; and it is off by u c/m times |X_j| <= 255 sqrt(q).

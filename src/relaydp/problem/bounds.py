@@ -2,15 +2,28 @@
 
 A private run may use nothing else to decide steps, clipping or noise. Two kinds:
 
-    ranges        (low, high) of each feature; features are clipped to it and scaled to [0, 1]
+    ranges        (low, high) of each feature; features are clipped to it and scaled into [-1, 1]
     record_norm   the largest norm of a feature vector; longer ones are shrunk to it, record by record
 
 Both change one record at a time and by public numbers alone, so they cost no privacy. Ranges fitted to the records
 would: "fit" does that for runs without privacy, and "fit-public" where the records themselves are public.
+
+How a column is scaled follows from its bounds alone (`scale_between`), the same for every loss, command and estimator:
+
+    low <= 0 <= high     value / max(|low|, |high|): 0 stays 0, so sparse and one-hot columns stay sparse and short
+    0 outside            (value - middle) / half the width: no record is 0 there, so nothing sparse is lost
+
+A record's norm is what noise pays for. A column that is 0 in most records should add nothing to it, and a column that
+never is 0, such as a year of birth, adds most where its constant part is left in: that part belongs in the intercept.
+With q columns a record's norm is at most sqrt(q). `one_hot` declares groups of columns of which a record has at most
+one that is not 0: a columns outside groups and b groups make it sqrt(a + b). A record that breaks its declaration is
+shrunk to that norm like any other that is too long, so the promise does not rest on the declaration.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -18,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from relaydp.data.records import LARGEST, frozen
-from relaydp.errors import InputError
+from relaydp.errors import InputError, choose, short
 
 FITTED = ("fit", "fit-public")
 SMALLEST = 1e-100  # of a feature that is not 0: its square is a number, so that a norm of 0 means a record of zeros
@@ -37,6 +50,34 @@ class Facts:
     public: bool
     bound: float | None = None  # the most that a record's gradient can be, where `clip` was not given by the user
     classifies: bool = False  # whether users look at accuracy
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Public bounds of the columns, and the line that carries each of them into [-1, 1]."""
+
+    low: np.ndarray
+    high: np.ndarray
+    centre: np.ndarray
+    half: np.ndarray
+
+    @property
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """What the lowest and the highest value of each column become."""
+        return (self.low - self.centre) / self.half, (self.high - self.centre) / self.half
+
+    @property
+    def longest(self) -> np.ndarray:
+        """A record, as stored, in which every feature is as far from 0 as it can be."""
+        least, most = self.ends
+        return np.where(np.abs(least) > np.abs(most), self.low, self.high)
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return (np.clip(values, self.low, self.high) - self.centre) / self.half
+
+    def undo(self, features: np.ndarray) -> np.ndarray:
+        """Features in the units that they were stored in."""
+        return self.centre + np.asarray(features) * self.half
 
 
 @dataclass(frozen=True)
@@ -58,7 +99,9 @@ def as_ranges(ranges: Any, features: int) -> tuple[np.ndarray, np.ndarray]:
             f"ranges={ranges!r}; it must be (low, high), two numbers or two lists of {features}, or 'fit' / "
             "'fit-public'."
         ) from error
-    wrong = ~((low >= -LARGEST) & (low < high) & (high <= LARGEST))
+    wrong = ~((low >= -LARGEST) & (low <= high) & (high <= LARGEST))
+    if not (low < high).any():  # one constant column among others tells nothing, and harms nothing
+        wrong |= low == high
     if wrong.any():
         worst = int(np.argmax(wrong))
         raise InputError(
@@ -68,67 +111,157 @@ def as_ranges(ranges: Any, features: int) -> tuple[np.ndarray, np.ndarray]:
     return low, high
 
 
-def fit_ranges(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each feature's own minimum and maximum (a constant feature becomes 0). Looks at the records."""
-    low = X.min(axis=0).astype(np.float64)
-    high = X.max(axis=0).astype(np.float64)
-    return frozen(low), frozen(np.where(high > low, high, low + 1.0))
+def scale_between(low: np.ndarray, high: np.ndarray) -> Scale:
+    """The scale that public bounds ask for: 0 stays 0 where it lies within them; other columns are centred.
+
+    >>> scale = scale_between(np.array([0.0, -8.0, 20.0]), np.array([1.0, 2.0, 60.0]))
+    >>> scale(np.array([[0.0, 0.0, 20.0], [1.0, -4.0, 99.0]])).tolist()
+    [[0.0, 0.0, -1.0], [1.0, -0.5, 1.0]]
+    """
+    has_zero = (low <= 0) & (high >= 0)
+    centre = np.where(has_zero, 0.0, low / 2 + high / 2)
+    half = np.where(has_zero, np.maximum(-low, high), high / 2 - low / 2)
+    return _scale(low, high, centre, half)
 
 
-def storage(dtype: np.dtype, ranges: tuple[np.ndarray, np.ndarray] | None) -> tuple[np.dtype, bool]:
-    """What records of this type are stored as, and whether as whole numbers above `low`, to be scaled on use.
+def fit_scale(X: np.ndarray) -> Scale:
+    """From each feature's own minimum, which becomes 0, to its maximum, which becomes 1. Looks at the records."""
+    low, high = X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
+    high = np.where(high > low, high, low + 1.0)
+    return _scale(low, high, low, high - low)
+
+
+def _scale(low: np.ndarray, high: np.ndarray, centre: np.ndarray, half: np.ndarray) -> Scale:
+    half = np.where(half > 0, half, 1.0)  # a constant column tells nothing: it becomes 0
+    return Scale(frozen(low), frozen(high), frozen(centre), frozen(half))
+
+
+def as_groups(one_hot: Any, features: int, columns: Sequence[str] | None) -> tuple[tuple[int, ...], ...]:
+    """Groups of columns of which at most one is not 0, as positions.
+
+    A group is a list of names or of positions, or a text: "job" stands for all columns called job_..., as
+    pandas.get_dummies and scikit-learn's OneHotEncoder call them.
+
+    >>> as_groups(["job", [0, 1]], 4, ["north", "south", "job_nurse", "job_baker"])
+    ((2, 3), (0, 1))
+    """
+    if not isinstance(one_hot, list | tuple):
+        raise InputError(f"one_hot={short(one_hot)} arrived; needed a list of groups, each a list of columns.")
+    groups = tuple(_group(group, features, columns) for group in one_hot)
+    seen: set[int] = set()
+    for group in groups:
+        for at in group:
+            if at in seen:
+                name = columns[at] if columns is not None else at
+                raise InputError(f"column {name!r} is twice in one_hot; needed every column in one group at most.")
+            seen.add(at)
+    return groups
+
+
+def _group(group: Any, features: int, columns: Sequence[str] | None) -> tuple[int, ...]:
+    if isinstance(group, str):
+        found = tuple(k for k, name in enumerate(columns or ()) if name.startswith(f"{group}_"))
+        if not found:
+            raise InputError(
+                f"one_hot has {group!r}, and no column is called {group}_...; needed the first part of some columns' "
+                "names, or a list of columns."
+            )
+        return found
+    if not isinstance(group, list | tuple) or not group:
+        raise InputError(f"one_hot has the group {short(group)}; needed a list of columns, by name or by position.")
+    return tuple(_column(column, features, columns) for column in group)
+
+
+def _column(column: Any, features: int, columns: Sequence[str] | None) -> int:
+    if isinstance(column, str) and columns is not None:
+        return list(columns).index(choose("column in one_hot", column, columns))
+    if isinstance(column, int | np.integer) and not isinstance(column, bool) and 0 <= column < features:
+        return int(column)
+    named = "; the columns have no names here" if columns is None else ", or a name"
+    raise InputError(f"one_hot has the column {column!r}; needed a position from 0 to {features - 1}{named}.")
+
+
+def norm_bound(features: int, groups: Sequence[Sequence[int]], scale: Scale | None) -> float:
+    """The largest norm of a record within public bounds, of whose declared groups at most one column is not 0.
+
+    >>> norm_bound(5, [(0, 1), (2, 3)], scale_between(np.zeros(5), np.ones(5))) ** 2
+    3.0000000000000004
+    """
+    if scale is None:
+        raise InputError(
+            "one_hot arrived without ranges; needed both: groups bound a record's norm only where each column has "
+            "public bounds. Pass ranges=(low, high), or record_norm= instead of one_hot."
+        )
+    least, most = scale.ends
+    for at in (column for group in groups for column in group):
+        if not least[at] <= 0 <= most[at] or scale.centre[at] != 0:
+            raise InputError(
+                f"one_hot has column {at} with the bounds [{scale.low[at]:g}, {scale.high[at]:g}], which leave out 0; "
+                "needed columns that are 0 in most records, with bounds such as (0, 1)."
+            )
+    return math.sqrt(features - sum(map(len, groups)) + len(groups))
+
+
+def storage(dtype: np.dtype, scale: Scale | None) -> tuple[np.dtype, bool]:
+    """What records of this type are stored as, and whether as whole numbers, to be scaled on use.
 
     Decided by declared facts, the type and the ranges, never by values: one record would else choose how long a
-    gradient takes. Whole numbers of up to four bytes stay whole and exact: bytes where the ranges leave 256 of them,
-    float32 up to 2^24. Those of eight bytes do not, since that is what reading a text guesses by looking at it.
+    gradient takes. Whole numbers of up to four bytes stay whole and exact, counted from the column's centre (in halves
+    where that is no whole number): bytes where the ranges leave 0 to 255, float32 up to 2^24. Those of eight bytes do
+    not, since that is what reading a text guesses by looking at it.
 
-    >>> pixels = np.zeros(1), np.full(1, 255.0)
+    >>> pixels = scale_between(np.zeros(1), np.full(1, 255.0))
     >>> storage(np.dtype("uint8"), pixels), storage(np.dtype("float64"), pixels)
     ((dtype('uint8'), True), (dtype('float64'), False))
     """
     declared = np.dtype(np.uint8) if dtype.kind == "b" else dtype
     whole = declared.kind in "ui" and declared.itemsize < 8
-    if ranges is None:
+    if scale is None:
         if declared == np.uint8:
             return declared, False
         exact = declared.kind == "f" or whole
         return np.dtype(np.float32 if exact and np.can_cast(declared, np.float32) else np.float64), False
     if whole:
-        low, high = ranges
-        least, most = (np.clip(float(end), low, high) for end in (np.iinfo(declared).min, np.iinfo(declared).max))
-        if all((end == np.rint(end)).all() for end in (low, least, most)):
-            span = float((most - low).max())
-            if span < 2**24:
-                return np.dtype(np.uint8 if span <= 255 else np.float32), True
+        ends = (np.clip(float(end), scale.low, scale.high) for end in (np.iinfo(declared).min, np.iinfo(declared).max))
+        least, most = ((end - scale.centre) * _parts(scale) for end in ends)
+        if all((end == np.rint(end)).all() for end in (least, most, scale.centre * _parts(scale))):
+            if max(float(np.abs(least).max()), float(np.abs(most).max())) < 2**24:
+                return np.dtype(np.uint8 if least.min() >= 0 and most.max() <= 255 else np.float32), True
     return np.dtype(np.float64), False
 
 
-def scale_records(X: np.ndarray, ranges: tuple[np.ndarray, np.ndarray] | None, record_norm: float | None) -> Scaling:
-    """Clip to the ranges, scale to [0, 1], shrink to the record norm; each record by itself and by public numbers."""
-    dtype, whole = storage(X.dtype, ranges)
-    low, high = ranges if ranges is not None else (np.zeros(X.shape[1]), np.ones(X.shape[1]))
-    scale = 1.0 / (high - low) if whole else np.ones(X.shape[1])
-    kept = X.dtype == dtype == np.uint8 and (ranges is None or bool((low == 0).all() and (high >= 255).all()))
+def _parts(scale: Scale) -> np.ndarray:
+    """In which parts of 1 a column of whole numbers is counted from its centre: halves where that is k + 1/2."""
+    return np.where(scale.centre == np.rint(scale.centre), 1.0, 2.0)
+
+
+def scale_records(X: np.ndarray, scale: Scale | None, record_norm: float | None) -> Scaling:
+    """Clip to the ranges, scale, shrink to the record norm; each record by itself and by public numbers."""
+    dtype, whole = storage(X.dtype, scale)
+    parts = _parts(scale) if scale is not None else np.ones(X.shape[1])
+    on_use = 1.0 / (scale.half * parts) if whole and scale is not None else np.ones(X.shape[1])
+    kept = X.dtype == dtype == np.uint8 and (
+        scale is None or bool((scale.centre == 0).all() and (scale.low <= 0).all() and (scale.high >= 255).all())
+    )
     stored, norm, shrink = X if kept else np.empty(X.shape, dtype), np.empty(X.shape[0]), np.ones(X.shape[0])
     block = max(1, 2**18 // X.shape[1])  # 2 MiB of float64 at a time: in cache
     for at in range(0, X.shape[0], block):
         rows = slice(at, at + block)
         part = X[rows].astype(np.float64)
-        if ranges is not None and not kept:
-            part = np.clip(part, low, high) - low
-            part = part if whole else part / (high - low)
+        if scale is not None and not kept:
+            part = (np.clip(part, scale.low, scale.high) - scale.centre) * parts if whole else scale(part)
         if dtype == np.float64:
             part[np.abs(part) < SMALLEST] = 0.0
         if not kept:
             stored[rows] = part
-        part *= scale
+        part *= on_use
         norm[rows] = np.sqrt(np.einsum("ij,ij->i", part, part))
         if record_norm is not None:
             shrink[rows] = np.minimum(1.0, record_norm / np.maximum(norm[rows], np.finfo(float).tiny))
         if dtype == np.float64 and record_norm is not None:
             stored[rows] *= shrink[rows, None]
     applied = np.ones_like(shrink) if dtype == np.float64 else shrink
-    return Scaling(stored, scale, applied, norm * shrink)
+    return Scaling(stored, on_use, applied, norm * shrink)
 
 
 def check_bound(name: str, value: float | None) -> float | None:

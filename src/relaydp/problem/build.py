@@ -7,8 +7,13 @@ l2, l1        weights of the ridge (l2/2)||x||^2 and of ||x||_1
 regulariser   another r from `relaydp.prox`, instead of l1
 intercept     add a constant feature that is not penalised
 record_norm   PUBLIC bound on a record's norm; longer records are shrunk to it
-ranges        PUBLIC (low, high) of the features; they are clipped to it and scaled to [0, 1]. The catalogue's data
-              sets bring theirs. 'fit' looks at the records (no private run then); 'fit-public' says they are public
+ranges        PUBLIC (low, high) of the features; they are clipped to it and scaled into [-1, 1]: where 0 lies between,
+              it stays 0 and the larger end becomes 1 or -1; elsewhere the middle becomes 0. The catalogue's data sets
+              bring theirs. 'fit' looks at the records (no private run then); 'fit-public' says they are public. Both
+              make each feature's minimum 0 and its maximum 1
+one_hot       PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions, or
+              texts ("job": all columns called job_...). Records are then shrunk to the norm sqrt(a + b) for a columns
+              outside and b groups, where no record_norm is given; without groups their norm is sqrt(features) at most
 clip          bound on one record's gradient in private runs; default: the most that the bounds allow
 
 Losses with classes also take
@@ -32,7 +37,17 @@ from relaydp import defaults
 from relaydp.data import Records, load_data
 from relaydp.data.records import check_exact, frozen, sorted_classes
 from relaydp.errors import InputError, PrivacyError, choose
-from relaydp.problem.bounds import FITTED, Facts, as_ranges, check_bound, fit_ranges
+from relaydp.problem.bounds import (
+    FITTED,
+    Facts,
+    Scale,
+    as_groups,
+    as_ranges,
+    check_bound,
+    fit_scale,
+    norm_bound,
+    scale_between,
+)
 from relaydp.problem.loss import (
     CLASSIFIERS,
     LEAST_SQUARES,
@@ -133,6 +148,7 @@ def _build(
     intercept: bool,
     record_norm: float | None,
     ranges: Any,
+    one_hot: Any,
     clip: float | None,
     smoothness: float | None = None,
     label_bound: float | None = None,
@@ -152,10 +168,18 @@ def _build(
     fitted = False
     if isinstance(asked, str):
         choose("way to get ranges", asked, FITTED)
-        bounds = fit_ranges(records.X)
+        scale = fit_scale(records.X)
         fitted = asked == "fit"
+    elif isinstance(asked, Scale):  # another problem's, for records that are compared with its own
+        scale = asked
     else:
-        bounds = as_ranges(asked, records.features) if asked is not None else None
+        scale = scale_between(*as_ranges(asked, records.features)) if asked is not None else None
+    norm, groups = check_bound("record_norm", record_norm), None
+    if one_hot is not None:
+        groups = as_groups(one_hot, records.features, records.columns)
+        allowed = norm_bound(records.features, groups, scale)
+        # set, so that records are shrunk to it: the promise does not rest on what was declared
+        norm = allowed if norm is None else norm
     penalty = _choose_regulariser(l1, regulariser)
     spec = {
         "loss": name,
@@ -163,9 +187,10 @@ def _build(
         "l2": _weight("l2", l2),
         "regulariser": penalty.spec(),
         "intercept": bool(intercept),
-        "record_norm": check_bound("record_norm", record_norm),
-        "ranges": asked if isinstance(asked, str) else None if bounds is None else [b.tolist() for b in bounds],
+        "record_norm": norm,
+        "ranges": asked if isinstance(asked, str) or scale is None else [scale.low.tolist(), scale.high.tolist()],
         "clip": check_bound("clip", clip),
+        **({} if groups is None else {"one_hot": [list(group) for group in groups]}),
         **(options or {}),
         # those found in the records are found again: a problem made of this has declared ones or none
         **({"classes": classes.tolist()} if declared is not None and classes is not None else {}),
@@ -178,7 +203,7 @@ def _build(
         l2=spec["l2"],
         intercept=spec["intercept"],
         record_norm=spec["record_norm"],
-        ranges=bounds,
+        scale=scale,
         fitted=fitted,
         clip=spec["clip"],
         smoothness=check_bound("smoothness", smoothness),
@@ -220,6 +245,7 @@ def logistic(
     intercept: bool = defaults.INTERCEPT,
     record_norm: float | None = None,
     ranges: Any = None,
+    one_hot: Any = None,
     clip: float | None = None,
     classes: Sequence[Any] | None = None,
 ) -> Problem:
@@ -240,6 +266,7 @@ def logistic(
         intercept,
         record_norm,
         ranges,
+        one_hot,
         clip,
         labels=(2, classes),
     )
@@ -255,6 +282,7 @@ def softmax(
     intercept: bool = defaults.INTERCEPT,
     record_norm: float | None = None,
     ranges: Any = None,
+    one_hot: Any = None,
     clip: float | None = None,
     classes: Sequence[Any] | None = None,
 ) -> Problem:
@@ -275,6 +303,7 @@ def softmax(
         intercept,
         record_norm,
         ranges,
+        one_hot,
         clip,
         labels=(None, classes),
     )
@@ -290,6 +319,7 @@ def least_squares(
     intercept: bool = defaults.INTERCEPT,
     record_norm: float | None = None,
     ranges: Any = None,
+    one_hot: Any = None,
     clip: float | None = None,
     label_bound: float | None = None,
 ) -> Problem:
@@ -305,6 +335,7 @@ def least_squares(
         intercept,
         record_norm,
         ranges,
+        one_hot,
         clip,
         label_bound=label_bound,
         options={"label_bound": label_bound},
@@ -322,6 +353,7 @@ def huber(
     intercept: bool = defaults.INTERCEPT,
     record_norm: float | None = None,
     ranges: Any = None,
+    one_hot: Any = None,
     clip: float | None = None,
 ) -> Problem:
     """Numbers with outliers: (a'x - b)^2 / 2 up to a residual of `threshold`, a line beyond."""
@@ -338,6 +370,7 @@ def huber(
         intercept,
         record_norm,
         ranges,
+        one_hot,
         clip,
         options={"threshold": bend},
     )
@@ -355,6 +388,7 @@ def custom(
     regulariser: Regulariser | None = None,
     record_norm: float | None = None,
     ranges: Any = None,
+    one_hot: Any = None,
     clip: float | None = None,
 ) -> Problem:
     """Any convex smooth loss: a JAX function loss_fn(x, a, b) of coefficients, one record's features and label.
@@ -379,6 +413,7 @@ def custom(
         False,
         record_norm,
         ranges,
+        one_hot,
         clip,
         smoothness=smoothness,
         options={"smoothness": smoothness, "dim": dim},
@@ -393,7 +428,7 @@ def build_again(spec: dict[str, Any], data: Records) -> Problem:
             f"a saved result cannot rebuild a {spec['loss']!r} problem split by a function of yours; pass problem= to "
             "rerun()."
         )
-    given = ("l2", "intercept", "record_norm", "ranges", "clip", "label_bound", "threshold", "classes")
+    given = ("l2", "intercept", "record_norm", "ranges", "one_hot", "clip", "label_bound", "threshold", "classes")
     options = {name: spec[name] for name in given if name in spec}
     agents: Any = splitter_from_spec(spec["agents"])
     problem = makers[spec["loss"]](data, agents, regulariser=from_spec(spec["regulariser"]), **options)
@@ -416,7 +451,7 @@ def public_facts(
     """What a private run decides by, said without any data: for planning before anybody shares anything.
 
         sizes         m_i, how many records each agent has
-        record_norm   PUBLIC bound on a record's norm; default sqrt(features), as for features scaled to [0, 1]
+        record_norm   PUBLIC bound on a record's norm; default sqrt(features), as for features scaled from ranges
 
     A problem built with the same options over such records has the same facts.
 

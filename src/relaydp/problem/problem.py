@@ -23,7 +23,7 @@ from relaydp.arrays import placed
 from relaydp.data import Records
 from relaydp.errors import InputError, PrivacyError
 from relaydp.problem.agent_records import AgentRecords, Gram, scores
-from relaydp.problem.bounds import Facts, Scaling, scale_records
+from relaydp.problem.bounds import Facts, Scale, Scaling, scale_records
 from relaydp.problem.kernels import dispatch, int8_products
 from relaydp.problem.loss import CLASSIFIERS, LEAST_SQUARES, CustomLoss, Loss
 from relaydp.problem.partition import Split
@@ -95,7 +95,7 @@ class Problem:
     l2: float
     intercept: bool
     record_norm: float | None
-    ranges: tuple[np.ndarray, np.ndarray] | None
+    scale: Scale | None  # from public ranges
     fitted: bool  # ranges were fitted to records not declared public
     clip: float | None
     smoothness: float | None  # public L of a custom loss
@@ -123,11 +123,16 @@ class Problem:
         free = self.loss.outputs if self.intercept and not isinstance(self.loss, CustomLoss) else 0
         return Terms(self.regulariser, self.l2, free)
 
+    @property
+    def ranges(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """(low, high) of every feature; None without."""
+        return None if self.scale is None else (self.scale.low, self.scale.high)
+
     # -- the records, compact and checked
 
     @cached_property
     def _scaled(self) -> Scaling:
-        return scale_records(self.data.X, self.ranges, self.record_norm)
+        return scale_records(self.data.X, self.scale, self.record_norm)
 
     def encode_labels(self, y: np.ndarray) -> np.ndarray:
         """Labels as the loss wants them: -1/+1, class numbers, or plain numbers."""
@@ -294,8 +299,8 @@ class Problem:
         """B: the largest norm of a feature vector that the public bounds allow, the intercept's 1 included."""
         if self.record_norm is not None:
             bound = self.record_norm
-        elif self.ranges is not None:
-            bound = math.sqrt(self.data.features)  # every feature lies in [0, 1]
+        elif self.scale is not None:
+            bound = math.sqrt(self.data.features)  # every feature lies in [-1, 1]
         else:
             return None
         # not hypot, whose last digit is the library's own: what is agreed on is the same number on every machine
@@ -400,7 +405,7 @@ class Problem:
     # -- predictions
 
     def _features(self, data: Records) -> np.ndarray:
-        scaled = scale_records(data.X, self.ranges, self.record_norm)
+        scaled = scale_records(data.X, self.scale, self.record_norm)
         return scaled.X.astype(np.float64) * scaled.scale * scaled.shrink[:, None]
 
     @property
@@ -416,7 +421,7 @@ class Problem:
     def _held_out_records(self) -> AgentRecords:
         """As if one agent had them."""
         data = self.held_out
-        scaled = scale_records(data.X, self.ranges, self.record_norm)
+        scaled = scale_records(data.X, self.scale, self.record_norm)
         return self._lay_out(scaled, self.encode_labels(data.y), np.arange(len(data)), np.array([len(data)]))
 
     @property

@@ -34,6 +34,7 @@ from relaydp.settings.values import (
     as_limits,
     as_loss,
     as_names,
+    as_one_hot,
     as_ranges,
     as_regulariser,
     as_source,
@@ -83,6 +84,7 @@ class ProblemSection(Section):
     intercept: bool = defaults.INTERCEPT
     record_norm: Positive | None = None
     ranges: Annotated[Any, BeforeValidator(as_ranges)] = None
+    one_hot: Annotated[Any, BeforeValidator(as_one_hot)] = None  # PUBLIC: at most one column of a group is not 0
     clip: Positive | None = None
     label_bound: Positive | None = None
     threshold: Positive | None = None
@@ -270,7 +272,7 @@ def build(config: Config, simulated: bool = False) -> tuple[Problem, Graph, dict
         )
     if config.run.prior is not None:
         loss = problem.spec["loss"].replace("_", "-")
-        asked["prior"] = make_prior(config, config.run.prior, loss, problem.data.features, problem.ranges)
+        asked["prior"] = make_prior(config, config.run.prior, loss, problem.data.features, problem.scale)
     return problem, graph or make_graph(config.graph, problem.agents), asked
 
 
@@ -282,8 +284,8 @@ def build_unseen(config: Config, sizes: list[int], features: int) -> tuple[Facts
     if isinstance(wanted.ranges, str):
         raise InputError(f"ranges={wanted.ranges!r} needs records, and there are none; pass LOW,HIGH, or leave it out.")
     chosen = wanted.loss or _loss_asked(wanted) or "logistic"
-    options = {name: getattr(wanted, name) for name in ("record_norm", "l2", "clip", "intercept")}
-    options |= _options_of(wanted, chosen)
+    options = {name: getattr(wanted, name) for name in ("l2", "clip", "intercept")}
+    options |= {"record_norm": _norm_asked(wanted, features, None)} | _options_of(wanted, chosen)
     classes = options.pop("classes", None)
     if chosen == "softmax" and classes is None:
         raise InputError("loss 'softmax' needs classes, every label there may be: --classes a,b,c.")
@@ -315,13 +317,28 @@ def build_apart(config: Config, columns: str | None) -> tuple[list[str], Graph, 
     loss = wanted.loss or _loss_asked(wanted) or "logistic"
     asked |= {name: getattr(wanted, name) for name in ("l1", "l2", "intercept", "record_norm", "ranges", "clip")}
     asked |= _options_of(wanted, loss) | {"loss": loss, "features": config.data.features}
-    asked |= {"label": config.data.label, "columns": None if columns is None else columns.split(",")}
+    names = None if columns is None else columns.split(",")
+    asked |= {"label": config.data.label, "columns": names}
+    asked["record_norm"] = _norm_asked(wanted, len(names or ()) or config.data.features or 0, names)
     if wanted.regulariser is not None:
         asked["regulariser"] = _make_regulariser(wanted.regulariser)
     if config.run.prior is not None:
         width = len(asked["columns"] or ()) or config.data.features or 0
         asked["prior"] = make_prior(config, config.run.prior, loss, width, wanted.ranges)
     return files, make_graph(config.graph, len(files)), asked
+
+
+def _norm_asked(wanted: ProblemSection, features: int, columns: list[str] | None) -> float | None:
+    """record_norm, given or as the groups of one_hot make it: for problems that are planned before they are built."""
+    if wanted.one_hot is None or wanted.record_norm is not None:
+        return wanted.record_norm
+    from relaydp.problem import bounds
+
+    groups = bounds.as_groups(wanted.one_hot, features, columns)
+    asked = wanted.ranges
+    return bounds.norm_bound(
+        features, groups, None if asked is None else bounds.scale_between(*bounds.as_ranges(asked, features))
+    )
 
 
 def is_private(run: RunSection) -> bool:
@@ -424,7 +441,7 @@ def assemble(
     wanted: ProblemSection, loss: str, records: Records, agents: int | str | list[int] | None, ranges: Any
 ) -> Problem:
     options = {"l1": wanted.l1, "l2": wanted.l2, "intercept": wanted.intercept, "record_norm": wanted.record_norm}
-    options |= {"ranges": ranges, "clip": wanted.clip} | _options_of(wanted, loss)
+    options |= {"ranges": ranges, "one_hot": wanted.one_hot, "clip": wanted.clip} | _options_of(wanted, loss)
     if wanted.regulariser is not None:
         options["regulariser"] = _make_regulariser(wanted.regulariser)
     return loss_functions()[loss](records, agents=agents, **options)

@@ -195,6 +195,19 @@ def as_ranges(value: object) -> str | tuple[Any, Any]:
     raise InputError(f"ranges={value!r}; needed [low, high], numbers or a list of each, 'fit' or 'fit-public'.")
 
 
+def as_one_hot(value: object) -> list[Any]:
+    """Groups of columns: each the first part of their names, or a list of names or positions."""
+    groups = [value] if isinstance(value, str) else value
+    if isinstance(groups, list) and groups:
+        lists = [group for group in groups if not isinstance(group, str)]
+        if all(isinstance(group, list) and group and all(type(c) in (str, int) for c in group) for group in lists):
+            return groups
+    raise InputError(
+        f"one_hot={value!r}; needed groups of columns such as ['job', ['north', 'south']]: the first part of "
+        "their names, or a list of names or positions."
+    )
+
+
 def as_steps(value: object, algorithm: str = ALGORITHM) -> str | dict[str, Any]:
     """'tuned', 'paper', or numbers by the algorithm's own names: 'alpha=1,beta=0.05,gamma=0.1', or a table of them.
 

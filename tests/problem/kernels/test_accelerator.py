@@ -37,7 +37,7 @@ def here_and_there(monkeypatch, run, runs=int8_products.RUNS):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("clip", [None, 0.3], ids=["", "clipped"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["", "intercept"])
-@pytest.mark.parametrize("stored", ["bytes", "shifted bytes", "single"])
+@pytest.mark.parametrize("stored", ["bytes", "clipped bytes", "single"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_sums_along_rows_give_the_gradient(accelerator, loss, stored, intercept, clip):
     problem = draw_problem(loss, stored, intercept, SIZES, FEATURES)

@@ -32,7 +32,7 @@ LOSSES: dict[str, Callable[..., rd.Problem]] = {
 }
 STORED = {
     "bytes": ("uint8", dict(ranges=(0, 255))),
-    "shifted bytes": ("uint8", dict(ranges=(3, 200), record_norm=0.9)),
+    "clipped bytes": ("uint8", dict(ranges=(-3, 200), record_norm=0.9)),
     "single": ("float32", dict(record_norm=0.9)),
     "double": ("float64", dict(record_norm=0.9)),
     "dense": ("float64", {}),
@@ -370,7 +370,7 @@ def test_losses_far_out_and_of_what_is_not_a_number(loss):
     assert_same(np.delete(found, [2, 4]), [mean_loss(problem, x) for k, x in enumerate(odd) if k not in (2, 4)])
 
 
-@pytest.mark.parametrize("stored", ["shifted bytes", "double"])
+@pytest.mark.parametrize("stored", ["clipped bytes", "double"])
 def test_objectives_and_accuracies_are_the_same_by_passes(monkeypatch, stored, intercept):
     problem, again = (draw_problem("logistic", stored, intercept, [40, 30, 30], FEATURES) for _ in range(2))
     xs = np.asarray(many_points(problem, 21)) * (np.arange(21) > 0)[:, None]  # 0 too: no score is above 0
