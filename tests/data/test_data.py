@@ -303,7 +303,7 @@ BAD_TABLES = {
     "column of gaps": ("a,b,label\n1,,0\n2,,1\n", {}, "'b' holds nothing in row 1"),
     "no group": ("a,ward,label\n1,n,0\n2,,1\n", {"groups": "ward"}, "'ward' holds nothing in row 2"),
     "date": ("a,day,label\n1,2020-01-01,0\n", {}, "'day' holds '2020-01-01' in row 1"),
-    "unknown label": ("age,label\n1,0\n", {"label": "lable"}, "unknown column in .*Did you mean 'label'"),
+    "unknown label": ("age,label\n1,0\n", {"label": "lable"}, "unknown column 'lable' in .*Did you mean 'label'"),
     "unknown group": ("age,label\n1,0\n", {"groups": "agee"}, "Did you mean 'age'"),
     "unknown drop": ("age,label\n1,0\n", {"drop": ["agee"]}, "Did you mean 'age'"),
     "two uses": ("a,b,label\n1,2,0\n", {"groups": "b", "drop": "b"}, "'b' is used as groups and as drop"),

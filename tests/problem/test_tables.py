@@ -109,7 +109,7 @@ def test_a_problem_that_is_planned_before_it_is_built_has_the_same_bound(tmp_pat
     (tmp_path / "t.toml").write_text(TABLE.replace('["job", ["south", "north"]]', "[[1, 2, 3], [5, 6]]"))
     facts, *_ = build_unseen(read_config(tmp_path / "t.toml", {"epsilon": 1.0}), [15] * 4, len(COLUMNS))
     X, y = draw_table()
-    options = {"l2": 0.01, "intercept": True, "ranges": (LOW, HIGH), "one_hot": [[1, 2, 3], [5, 6]]}
+    options = {"intercept": True, "ranges": (LOW, HIGH), "one_hot": [[1, 2, 3], [5, 6]]}
     here = rd.logistic(rd.Records(X, y), 4, **options).public_facts()
     assert (facts.clip, facts.smoothness.tolist()) == (here.clip, here.smoothness.tolist())
 

@@ -201,7 +201,8 @@ def _descend(
 
     def one(state: tuple[Array, Array], inputs: tuple[Array, Array, Array | None]) -> tuple[Any, None]:
         (xs, last), (number, scale, drawn) = state, inputs
-        vs = xs + steps.momentum * (number - 1.0) / (number + 2.0) * (xs - last)
+        k = number.astype(xs.dtype)
+        vs = xs + steps.momentum * (k - 1.0) / (k + 2.0) * (xs - last)
         now = None if key is None else jax.random.fold_in(key, number)
         setting = oracle(Turn(number, nobody, nobody, everyone, scale, now, drawn))
         ahead = vs - steps.stepsize[:, None] * setting.gradients(steps.stretch * vs)
