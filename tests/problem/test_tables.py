@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import relaydp as rd
 from relaydp.errors import InputError
-from relaydp.problem.bounds import as_groups, norm_bound, scale_between
+from relaydp.problem.bounds import as_groups, norm_bound, scale_between, typical_norm
 from relaydp.settings.config import build, build_unseen, read_config
 
 COLUMNS = ("age", "job_a", "job_b", "job_c", "gain", "south", "north")
@@ -223,3 +223,47 @@ def test_the_bound_counts_columns_outside_and_groups():
     scale = scale_between(np.zeros(9), np.ones(9))
     assert norm_bound(9, [(0, 1, 2), (3, 4)], scale) == math.sqrt(4 + 2)
     assert norm_bound(9, [], scale) == 3.0
+
+
+# ---------------------------------------------------------------- a guessed norm
+
+
+def test_the_typical_norm_is_that_of_even_spread_and_of_one_in_eight():
+    numbers, indicators = scale_between(np.full(30, 1.0), np.full(30, 3.0)), scale_between(np.zeros(80), np.ones(80))
+    assert typical_norm(numbers) == pytest.approx(math.sqrt(10)) == typical_norm(indicators)
+    for few in (1, 2, 4):
+        assert typical_norm(scale_between(np.zeros(few), np.ones(few))) == math.sqrt(few)
+
+
+@given(st.integers(5, 60), st.floats(0, 1), st.integers(0, 100))
+@settings(deadline=None, max_examples=20)
+def test_no_record_is_longer_than_the_typical_norm(columns, share, seed):
+    X = (np.random.default_rng(seed).random((12, columns)) < share).astype(float)
+    problem = rd.logistic(rd.Records(X, np.arange(12) % 2), 3, ranges=(0, 1), record_norm="typical")
+    norms = np.linalg.norm(features(problem), axis=1)
+    assert (norms <= problem.public_facts().clip * (1 + 1e-12)).all()
+    assert problem.public_facts().clip == problem.record_norm == typical_norm(problem.scale)
+
+
+def test_the_estimators_norm_is_typical_with_privacy_and_free_without(tmp_path):
+    X, y = draw_table()
+    public = {"bounds": (LOW, HIGH), "classes": [0, 1], "agents": 4, "activations": 3}
+    private = rd.RelayLogisticRegression(**public, random_state=0).fit(X, y)
+    assert private.result_.config["problem"]["record_norm"] == typical_norm(
+        scale_between(np.array(LOW), np.array(HIGH))
+    )
+    free = rd.RelayLogisticRegression(**public, epsilon=math.inf).fit(X, y)
+    assert free.result_.config["problem"]["record_norm"] is None
+    text = TABLE.replace('one_hot = ["job", ["south", "north"]]', 'record_norm = "typical"')
+    (tmp_path / "t.toml").write_text(text)
+    facts, *_ = build_unseen(read_config(tmp_path / "t.toml", {"epsilon": 1.0}), [15] * 4, len(COLUMNS))
+    known = rd.logistic(rd.Records(X, y), 4, ranges=(LOW, HIGH), intercept=True, record_norm="typical")
+    assert facts.clip == known.public_facts().clip
+
+
+def test_a_typical_norm_needs_ranges_and_its_name():
+    X, y = draw_table()
+    with pytest.raises(InputError, match="'typical' arrived without ranges"):
+        rd.logistic(rd.Records(X, y), 4, record_norm="typical")
+    with pytest.raises(InputError, match="Did you mean 'typical'"):
+        rd.logistic(rd.Records(X, y), 4, ranges=(LOW, HIGH), record_norm="typicl")

@@ -27,7 +27,7 @@ from relaydp.graph import Graph, from_edges, graph_named
 from relaydp.oracle.randomness import SEED_BITS, check_seed
 from relaydp.privacy import Budget, PrivacyAccount
 from relaydp.problem import Problem
-from relaydp.problem.bounds import Scale, as_groups, scale_records
+from relaydp.problem.bounds import TYPICAL, Scale, as_groups, scale_records
 from relaydp.problem.loss import CustomLoss
 from relaydp.result import Result
 
@@ -105,6 +105,9 @@ class RelayEstimator(BaseEstimator):
         bounds = None if self.bounds is None else ends_of("bounds", self.bounds, X.shape[1])
         if bounds is not None:
             X = np.clip(X, *bounds)  # Records takes no value as large as a bound may cut off
+        norm = self.record_norm
+        if norm is None and self.one_hot is None and bounds is not None and budget is not None:
+            norm = TYPICAL  # noise pays for the norm; without noise nothing need be shrunk
         codes, names = self._sites(sites, len(X))
         problem = build(
             Records(X, labels, groups={SITE: codes}, name="X"),
@@ -112,7 +115,7 @@ class RelayEstimator(BaseEstimator):
             l2=self.l2,
             l1=self.l1,
             intercept=bool(self.fit_intercept),
-            record_norm=self.record_norm,
+            record_norm=norm,
             ranges=bounds,
             one_hot=self._groups(X.shape[1]),
             clip=self.clip,

@@ -33,8 +33,9 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
             are clipped. Needed for privacy: bounds taken from the records would give them away. Default: None.
         target_bound: PUBLIC (low, high) of y; targets outside are clipped. Needed for privacy, as `bounds` is. Default:
             None.
-        record_norm: PUBLIC bound on a record's norm after scaling; longer records are shrunk to it. Default: the root
-            of the number of features, where there are bounds; less with `one_hot`.
+        record_norm: PUBLIC bound on a record's norm after scaling; longer records are shrunk to it. Default: "typical",
+            a guess from `bounds` (`relaydp.problem.bounds.typical_norm`); with `one_hot` what that allows; without
+            privacy none.
         one_hot: PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions,
             or texts ("job": all columns called job_...). With a columns outside and b groups, records are shrunk to
             the norm sqrt(a + b). Default: None, no groups.
@@ -89,7 +90,7 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
         agents: int = defaults.AGENTS,
         bounds: Any = None,
         target_bound: Any = None,
-        record_norm: float | None = None,
+        record_norm: float | str | None = None,
         one_hot: Any = None,
         clip: float | None = None,
         l1: float = defaults.L1,

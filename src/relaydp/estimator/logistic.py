@@ -36,8 +36,9 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
             are clipped. Needed for privacy: bounds taken from the records would give them away. Default: None.
         classes: PUBLIC list of the labels there can be. Needed for a private fit: one record could add a class to those
             in y. Simulations and fits without privacy take those in y where none are given. Default: None.
-        record_norm: PUBLIC bound on a record's norm after scaling; longer records are shrunk to it. Default: the root
-            of the number of features, where there are bounds; less with `one_hot`.
+        record_norm: PUBLIC bound on a record's norm after scaling; longer records are shrunk to it. Default: "typical",
+            a guess from `bounds` (`relaydp.problem.bounds.typical_norm`); with `one_hot` what that allows; without
+            privacy none.
         one_hot: PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions,
             or texts ("job": all columns called job_...). With a columns outside and b groups, records are shrunk to
             the norm sqrt(a + b). Default: None, no groups.
@@ -93,7 +94,7 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         agents: int = defaults.AGENTS,
         bounds: Any = None,
         classes: Any = None,
-        record_norm: float | None = None,
+        record_norm: float | str | None = None,
         one_hot: Any = None,
         clip: float | None = None,
         l1: float = defaults.L1,

@@ -17,7 +17,8 @@ A record's norm is what noise pays for. A column that is 0 in most records shoul
 never is 0, such as a year of birth, adds most where its constant part is left in: that part belongs in the intercept.
 With q columns a record's norm is at most sqrt(q). `one_hot` declares groups of columns of which a record has at most
 one that is not 0: a columns outside groups and b groups make it sqrt(a + b). A record that breaks its declaration is
-shrunk to that norm like any other that is too long, so the promise does not rest on the declaration.
+shrunk to that norm like any other that is too long, so the promise does not rest on the declaration. Without groups,
+`typical_norm` is a public guess at what most records stay within, for which the same holds.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from relaydp.data.records import LARGEST, frozen
 from relaydp.errors import InputError, choose, short
 
 FITTED = ("fit", "fit-public")
+TYPICAL = "typical"  # record_norm: `typical_norm`
+UNSHRUNK = 4  # columns whose records `typical_norm` leaves alone: of few, a record's length says too much
 SMALLEST = 1e-100  # of a feature that is not 0: its square is a number, so that a norm of 0 means a record of zeros
 
 
@@ -200,6 +203,27 @@ def norm_bound(features: int, groups: Sequence[Sequence[int]], scale: Scale | No
                 "needed columns that are 0 in most records, with bounds such as (0, 1)."
             )
     return math.sqrt(features - sum(map(len, groups)) + len(groups))
+
+
+def typical_norm(scale: Scale | None) -> float:
+    """A norm that most records stay near, guessed from public bounds alone: a third for the square of an ordinary
+    column, an eighth for one with 0 at an end, which is 0 for most.
+
+    A third is the mean square of values spread evenly over [-1, 1]; an eighth, that of an indicator which holds for one
+    record in eight. A wrong guess costs no privacy, since longer records are shrunk to it. It costs their lengths, one
+    number of a record's many: hence no less than UNSHRUNK columns allow.
+
+    >>> typical_norm(scale_between(np.zeros(80), np.ones(80))) ** 2, typical_norm(scale_between(*np.eye(2)[:, :1]))
+    (10.000000000000002, 1.0)
+    """
+    if scale is None:
+        raise InputError(
+            "record_norm='typical' arrived without ranges; needed both: it is guessed from the bounds. Pass "
+            "ranges=(low, high), or a number as record_norm."
+        )
+    least, most = scale.ends
+    guess = float(np.where((least == 0) | (most == 0), 1 / 8, 1 / 3).sum())
+    return math.sqrt(max(guess, min(len(least), UNSHRUNK)))
 
 
 def storage(dtype: np.dtype, scale: Scale | None) -> tuple[np.dtype, bool]:

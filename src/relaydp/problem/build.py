@@ -6,7 +6,8 @@ agents        a count (even split, in row order), a list of sizes, a group colum
 l2, l1        weights of the ridge (l2/2)||x||^2 and of ||x||_1
 regulariser   another r from `relaydp.prox`, instead of l1
 intercept     add a constant feature that is not penalised
-record_norm   PUBLIC bound on a record's norm; longer records are shrunk to it
+record_norm   PUBLIC bound on a record's norm; longer records are shrunk to it. 'typical' guesses it from `ranges`, for
+              tables of many columns that are mostly 0 (`bounds.typical_norm`); it is the estimators' default
 ranges        PUBLIC (low, high) of the features; they are clipped to it and scaled into [-1, 1]: where 0 lies between,
               it stays 0 and the larger end becomes 1 or -1; elsewhere the middle becomes 0. The catalogue's data sets
               bring theirs. 'fit' looks at the records (no private run then); 'fit-public' says they are public. Both
@@ -39,6 +40,7 @@ from relaydp.data.records import check_exact, frozen, sorted_classes
 from relaydp.errors import InputError, PrivacyError, choose
 from relaydp.problem.bounds import (
     FITTED,
+    TYPICAL,
     Facts,
     Scale,
     as_groups,
@@ -47,6 +49,7 @@ from relaydp.problem.bounds import (
     fit_scale,
     norm_bound,
     scale_between,
+    typical_norm,
 )
 from relaydp.problem.loss import (
     CLASSIFIERS,
@@ -146,7 +149,7 @@ def _build(
     l1: float,
     regulariser: Regulariser | None,
     intercept: bool,
-    record_norm: float | None,
+    record_norm: Any,
     ranges: Any,
     one_hot: Any,
     clip: float | None,
@@ -174,7 +177,7 @@ def _build(
         scale = asked
     else:
         scale = scale_between(*as_ranges(asked, records.features)) if asked is not None else None
-    norm, groups = check_bound("record_norm", record_norm), None
+    norm, groups = _norm(record_norm, scale), None
     if one_hot is not None:
         groups = as_groups(one_hot, records.features, records.columns)
         allowed = norm_bound(records.features, groups, scale)
@@ -217,6 +220,14 @@ def _build(
     return problem
 
 
+def _norm(asked: Any, scale: Scale | None) -> float | None:
+    """record_norm as a number: given, or guessed from public bounds."""
+    if isinstance(asked, str):
+        choose("way to get record_norm", asked, (TYPICAL,))
+        return typical_norm(scale)
+    return check_bound("record_norm", asked)
+
+
 def _check_regulariser(problem: Problem) -> None:
     """A prox that does not fit x would fail deep inside a compiled step: try it here."""
     penalised = problem.dim - problem.terms.free
@@ -243,7 +254,7 @@ def logistic(
     *,
     regulariser: Regulariser | None = None,
     intercept: bool = defaults.INTERCEPT,
-    record_norm: float | None = None,
+    record_norm: float | str | None = None,
     ranges: Any = None,
     one_hot: Any = None,
     clip: float | None = None,
@@ -280,7 +291,7 @@ def softmax(
     *,
     regulariser: Regulariser | None = None,
     intercept: bool = defaults.INTERCEPT,
-    record_norm: float | None = None,
+    record_norm: float | str | None = None,
     ranges: Any = None,
     one_hot: Any = None,
     clip: float | None = None,
@@ -317,7 +328,7 @@ def least_squares(
     *,
     regulariser: Regulariser | None = None,
     intercept: bool = defaults.INTERCEPT,
-    record_norm: float | None = None,
+    record_norm: float | str | None = None,
     ranges: Any = None,
     one_hot: Any = None,
     clip: float | None = None,
@@ -351,7 +362,7 @@ def huber(
     threshold: float = defaults.THRESHOLD,
     regulariser: Regulariser | None = None,
     intercept: bool = defaults.INTERCEPT,
-    record_norm: float | None = None,
+    record_norm: float | str | None = None,
     ranges: Any = None,
     one_hot: Any = None,
     clip: float | None = None,
@@ -386,7 +397,7 @@ def custom(
     dim: int | None = None,
     smoothness: float | None = None,
     regulariser: Regulariser | None = None,
-    record_norm: float | None = None,
+    record_norm: float | str | None = None,
     ranges: Any = None,
     one_hot: Any = None,
     clip: float | None = None,

@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
@@ -82,7 +82,7 @@ class ProblemSection(Section):
     l2: Weight = defaults.L2
     regulariser: Annotated[dict[str, Any] | None, BeforeValidator(as_regulariser)] = None
     intercept: bool = defaults.INTERCEPT
-    record_norm: Positive | None = None
+    record_norm: Positive | Literal["typical"] | None = None  # typical: guessed from ranges
     ranges: Annotated[Any, BeforeValidator(as_ranges)] = None
     one_hot: Annotated[Any, BeforeValidator(as_one_hot)] = None  # PUBLIC: at most one column of a group is not 0
     clip: Positive | None = None
@@ -329,16 +329,16 @@ def build_apart(config: Config, columns: str | None) -> tuple[list[str], Graph, 
 
 
 def _norm_asked(wanted: ProblemSection, features: int, columns: list[str] | None) -> float | None:
-    """record_norm, given or as the groups of one_hot make it: for problems that are planned before they are built."""
-    if wanted.one_hot is None or wanted.record_norm is not None:
+    """record_norm, given or as ranges and one_hot make it: for problems that are planned before they are built."""
+    if isinstance(wanted.record_norm, float) or (wanted.one_hot is None and wanted.record_norm is None):
         return wanted.record_norm
     from relaydp.problem import bounds
 
-    groups = bounds.as_groups(wanted.one_hot, features, columns)
     asked = wanted.ranges
-    return bounds.norm_bound(
-        features, groups, None if asked is None else bounds.scale_between(*bounds.as_ranges(asked, features))
-    )
+    scale = None if asked is None else bounds.scale_between(*bounds.as_ranges(asked, features))
+    if wanted.record_norm is not None:
+        return bounds.typical_norm(scale)
+    return bounds.norm_bound(features, bounds.as_groups(wanted.one_hot, features, columns), scale)
 
 
 def is_private(run: RunSection) -> bool:
