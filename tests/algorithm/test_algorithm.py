@@ -55,6 +55,7 @@ CASES = {
     "i-admm": Case(activations=400, tolerance=1e-9, options={"walk": "cyclic"}, settles=False),
     "dgd": Case(activations=400, tolerance=0.05, exact=False, settles=False),
     "gradient-tracking": Case(activations=400, tolerance=1e-9),
+    "relay-gradient": Case(activations=400, tolerance=1e-9),
 }
 GRAPHS = {
     "ring": rd.ring(6),

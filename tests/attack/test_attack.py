@@ -23,6 +23,11 @@ SOUND = sorted(name for name, method in ALGORITHMS.items() if "gradient" in meth
 SAME_ROUND = ("nids", "huang-star", "tripd-dist", "r-admm", "mr-admm")
 
 
+def walk_of(name):
+    """A random walk where the algorithm can follow one."""
+    return "random" if ALGORITHMS[name].walks is None else "tour"
+
+
 def make_problem(loss="least_squares", l2=0.3, **options):
     draw = np.random.default_rng(0)
     X = draw.normal(size=(sum(SIZES), 3))
@@ -128,9 +133,8 @@ def test_every_algorithm_has_an_inference():
 def test_without_noise_every_gradient_that_reached_the_wire_is_recovered(name):
     """Nothing but the transcript and public facts; the records go to the scorer. For an argmin: its stationarity."""
     problem = make_problem()
-    walk = "cyclic" if name == "i-admm" else "random"
     x0 = [0.5, -1.0, 0.2]
-    result = run(problem, name, activations=5, walk=walk, x0=x0)
+    result = run(problem, name, activations=5, walk=walk_of(name), x0=x0)
     found = infer(View.of(result))
     assert found.exact.all()
     assert (relative_errors(found, loss_gradient(problem)) < 1e-8).all()
@@ -152,7 +156,7 @@ def test_an_argmin_found_by_iteration_gives_its_gradient_away_too(name):
 def test_under_the_sound_mechanism_what_is_recovered_is_the_noisy_gradient_and_no_more(name):
     """The inferred gradient is the oracle's noisy answer to 1e-8; from the records' own it is as far as the noise."""
     problem = make_problem(clip=1.0)
-    view, notes = spied(problem, rd.path(4), name, scale=0.5, walk="random", activations=8)
+    view, notes = spied(problem, rd.path(4), name, scale=0.5, walk=walk_of(name), activations=8)
     found = infer(view)
     assert found.exact.all() and len(found) >= 12
     compare(found, notes)
@@ -200,6 +204,21 @@ def test_a_nonsmooth_r_hides_the_coordinates_at_its_kinks_and_no_other(name, r):
     if name != "recal" and ALGORITHMS[name].links == "neighbours":  # a copy that is not 0 hides nothing
         copies = unpack(view)[1]["x"][1:].reshape(-1, problem.dim)
         assert np.array_equal(found.exact, np.asarray(copies) != 0)
+
+
+def test_relay_gradients_kinks_hide_the_gradient_of_the_laps_last_agent_alone():
+    """Everybody else's is a difference of two S, exact behind any r; on a tour from the middle the last is another."""
+    problem = make_problem(regulariser=rd.prox.l1(0.6))
+    for graph, walk, start, last in ((RING, "cyclic", 0, 3), (rd.path(4), "tour", 1, 0), (rd.star(4), "tour", 2, 1)):
+        view, notes = spied(problem, graph, "relay-gradient", activations=6, walk=walk, start=start, x0=[0.1, 0, -0.1])
+        found = infer(view)
+        assert len(found) == 6 * len(SIZES)
+        compare(found, notes)
+        closing = found.agent == last
+        models = unpack(view)[1]["x"][np.flatnonzero((np.asarray(view.transcript.payload["total"]) == 0).all(axis=1))]
+        assert found.exact[~closing].all() and found.point_exact.all()
+        assert 0 < found.exact[closing].mean() < 1
+        assert {tuple(row) for row in np.asarray(models) != 0} == {tuple(row) for row in found.exact[closing]}
 
 
 def test_a_prox_that_is_not_in_the_way_hides_nothing():

@@ -427,7 +427,7 @@ BAD = {
     "canary": (dict(canary="worse"), "Did you mean 'worst'"),
     "runs": (dict(runs=10), "runs=10"),
     "confidence": (dict(confidence=99.9), "confidence=99.9"),
-    "budget": (dict(budget=1.0), "needed Budget"),
+    "budget": (dict(budget=1.0), "it must be Budget"),
     "seed": (dict(seed=-1), "seed=-1"),
     "walk": (dict(walk="lazy"), "another walk"),
     "memory": (dict(runs=10_000_000, activations=100), "fewer runs"),

@@ -39,7 +39,9 @@ def test_every_algorithm_is_a_row_with_numbers_or_a_reason(problem, budget):
 def test_a_row_is_the_median_of_its_runs(problem):
     budget = rd.Budget(4.0, 1e-4)
     table = rd.compare(problem, rd.ring(4), ["recal"], budget, seeds=range(3), activations=10)
-    runs = [rd.solve(problem, rd.ring(4), budget=budget, seed=s, activations=10, walk="tour") for s in range(3)]
+    runs = [
+        rd.solve(problem, rd.ring(4), "recal", budget=budget, seed=s, activations=10, walk="tour") for s in range(3)
+    ]
     assert np.isclose(table.row("recal")["accuracy"], np.median([run.accuracy for run in runs]))
     assert np.isclose(
         table.row("recal")["excess"], np.median([run.objective - run.reference.value for run in runs]), rtol=1e-6

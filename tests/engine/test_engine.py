@@ -37,7 +37,7 @@ def noisy_gradients(result, n, dim):
 
 def test_the_noise_on_the_gradient_has_the_scale_the_ledger_says(cancer):
     """Attack the sound mechanism through the batons: what comes out is the clipped gradient plus exactly that noise."""
-    result = rd.solve(cancer, rd.ring(6), budget=BUDGET, walk="cyclic", activations=60, seed=1)
+    result = rd.solve(cancer, rd.ring(6), "recal", budget=BUDGET, walk="cyclic", activations=60, seed=1)
     scales = {(r.agent, r.activation): r.scale for r in result.ledger}
     counts, residuals, exact = np.zeros(6, int), [], jax.jit(cancer.agent_records.gradient)
     for i, y, gradient in noisy_gradients(result, 6, cancer.dim):
@@ -182,9 +182,10 @@ def test_an_interrupt_keeps_what_is_done_and_still_claims_the_whole_plan(cancer)
     assert private.epsilon == whole.epsilon_planned  # stopping may have depended on what was released
 
 
-def test_a_result_folder_reloads_and_reruns_to_the_same_bits(cancer, tmp_path):
+@pytest.mark.parametrize("algorithm", ["auto", "recal"])
+def test_a_result_folder_reloads_and_reruns_to_the_same_bits(cancer, tmp_path, algorithm):
     """On the machine that saved it: `relaydp rerun` says of another that its bits may be others."""
-    result = rd.solve(cancer, rd.erdos_renyi(6, 0.6), budget=BUDGET, activations=9, seed=4)
+    result = rd.solve(cancer, rd.erdos_renyi(6, 0.6), algorithm, budget=BUDGET, activations=9, seed=4)
     folder = result.save(tmp_path / "run")
     loaded = rd.load_result(folder)
     assert loaded.summary() == result.summary() and loaded.config == result.config
@@ -192,7 +193,9 @@ def test_a_result_folder_reloads_and_reruns_to_the_same_bits(cancer, tmp_path):
     assert np.array_equal(loaded.trace.objective, result.trace.objective)
     again = rd.rerun(folder)
     assert again.x.tobytes() == result.x.tobytes()
-    assert again.transcript.u.tobytes() == result.transcript.u.tobytes()
+    assert again.transcript.payload.keys() == result.transcript.payload.keys()
+    for name, part in result.transcript.payload.items():
+        assert again.transcript.payload[name].tobytes() == part.tobytes()
     assert again.ledger == result.ledger
     with pytest.raises(rd.errors.InputError, match="exists already"):
         result.save(folder)

@@ -120,7 +120,7 @@ def quick():
 @pytest.fixture(scope="module")
 def chosen():
     """Everything left to the planner."""
-    return rd.plan(FACTS, rd.ring(4), BUDGET, walk="cyclic")
+    return rd.plan(FACTS, rd.ring(4), BUDGET, algorithm="recal", walk="cyclic")
 
 
 def test_a_plans_noise_is_what_its_scales_do_and_equals_the_closed_form_of_the_best_spread(quick):
@@ -189,7 +189,7 @@ def test_the_chosen_number_of_activations_is_the_best_of_the_curve(chosen):
     plan, look = chosen, chosen.outlook
     assert look.activations[look.chosen] == plan.activations
     assert look.predicted == look.total.min() == plan.predicted
-    fixed = rd.plan(FACTS, rd.ring(4), BUDGET, walk="cyclic", activations=plan.activations)
+    fixed = rd.plan(FACTS, rd.ring(4), BUDGET, algorithm="recal", walk="cyclic", activations=plan.activations)
     assert fixed.predicted == pytest.approx(plan.predicted, rel=1e-9)
 
 
@@ -251,7 +251,7 @@ def test_facts_that_make_no_sense_are_refused(options, message):
         rd.public_facts(**{"sizes": [10, 10], "features": 3, **options})
 
 
-@pytest.mark.parametrize("name", ["recal", "nids"])
+@pytest.mark.parametrize("name", ["recal", "nids", "relay-gradient"])
 def test_a_plan_does_not_depend_on_the_records(name):
     one, two = (
         rd.plan(toy(seed=seed, record_norm=1.0), rd.ring(3), BUDGET, algorithm=name, activations=5) for seed in (0, 1)

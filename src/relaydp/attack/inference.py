@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from relaydp.algorithm import find_algorithm
-from relaydp.attack import admm, copies, recal, walkman
+from relaydp.attack import admm, copies, recal, relay_gradient, walkman
 from relaydp.attack.threat import Guess, Inferred, Known, Sent, View
 from relaydp.errors import InputError, choose
 from relaydp.graph import network_of
@@ -37,6 +37,7 @@ INFERENCES: dict[str, Inference] = {
     "walkman": walkman.walkman,
     "walkman-gradient": walkman.walkman_gradient,
     "i-admm": walkman.walkman,
+    "relay-gradient": relay_gradient.relay_gradient,
 }
 CHANNELS = {"u": recal.through_u, "x": recal.through_x}
 
