@@ -18,7 +18,7 @@ from relaydp.attack.threat import Guess, Known, Sent, by_visit
 
 
 def relay_gradient(known: Known, sent: Sent) -> Guess:
-    """Every activation's gradient. Kinks of r hide coordinates of the last agent's in each lap, and of nobody else's."""
+    """Every activation's gradient. Kinks of r hide coordinates only of the last agent's in each lap."""
     steps = known.steps
     x, new_x = known.visits(sent["x"], known.x0)
     total, new_total = known.visits(sent["total"], jnp.zeros_like(known.x0))
@@ -40,4 +40,4 @@ def _a_lap_ago(known: Known, x: Array) -> Array:
         i, x = row
         return last.at[i].set(x), last[i]
 
-    return jax.lax.scan(visit, known.everyone(), (known.who, x))[1]
+    return jax.lax.scan(visit, known.everyone(), (jnp.asarray(known.who), x))[1]
