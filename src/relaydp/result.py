@@ -15,7 +15,7 @@ keep/ holds what was measured on the records without noise, and what would confi
 
     trace.csv        the run's history
     reference.npz    the minimiser
-    summary.json     objective, relative error, accuracy, seconds
+    summary.json     objective, relative error, accuracy and what it is compared with, seconds
     config.json      checksums of the records, where they are; the seed, of a run that has one
 
 A model or a transcript without a promise (a simulation's, or one without noise) is in keep/ too. A run whose steps were
@@ -38,7 +38,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -50,7 +50,8 @@ from relaydp.privacy import PRICED, SOUND, Budget, Ledger
 from relaydp.problem import Reference
 
 # What of a summary and of a configuration may not leave the house; all the rest may, where there is a promise.
-MEASURED = ("objective", "relative_error", "accuracy", "seconds")  # seconds: computing on records took them
+# seconds: computing on records took them
+MEASURED = ("objective", "relative_error", "accuracy", "baselines", "seconds")
 HOUSE = {"problem": ("source", "data_sha256", "order_sha256"), "solve": ("seed",)}
 README = {
     "private": "publish/ may leave the house: all in it is covered by the promise in certificate.json, or was known "
@@ -64,6 +65,14 @@ README = {
     "open": "No promise stands behind this run: it had no noise. Nothing here may leave the house, unless the records "
     "are public.",
 }
+
+
+class Baselines(NamedTuple):
+    """What an accuracy is compared with. Measured on the held-out records without noise, so that it stays in keep/."""
+
+    majority: float  # accuracy of always answering the most frequent class
+    without_privacy: float | None  # that of the minimiser; None where it was not computed
+    answers: str | None  # the class that the model answers for every record; None where it answers more than one
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +170,8 @@ class Result:
         objective: F at the end, from the trace; NaN without one. Measured without noise.
         relative_error: ||x - x*|| / ||x*|| at the end; NaN without a trace or reference. Measured without noise.
         accuracy: On the held-out records at the end; NaN where there is none. Measured without noise.
+        baselines: What accuracy is compared with: that of the most frequent class, that of the minimiser where it was
+            computed, and whether the model answers one class only. None without a trace. Measured without noise.
         seconds: How long the run took.
         config: The problem (names, weights, bounds), the graph, the facts and every argument of `solve`, as a dict.
         versions: Python, packages and device.
@@ -215,6 +226,7 @@ class Result:
     seconds: float
     config: dict[str, Any]
     versions: dict[str, str]
+    baselines: Baselines | None = None
 
     @property
     def private(self) -> bool:
@@ -281,9 +293,11 @@ class Result:
             "delta": plain(self.delta),
             "rho": plain(self.rho),
             "guarantee": self.guarantee,
+            "expected_gain": self.plan.get("expected_gain"),
             "objective": plain(self.objective),
             "relative_error": plain(self.relative_error),
             "accuracy": plain(self.accuracy),
+            "baselines": None if self.baselines is None else self.baselines._asdict(),
             "status": self.status,
             "message": self.message,
             "seconds": plain(round(self.seconds, 4)),
@@ -495,6 +509,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
             seconds=math.nan if summary.get("seconds") is None else float(summary["seconds"]),
             config=config,
             versions=_read_json(path, "versions.json"),
+            baselines=None if summary.get("baselines") is None else Baselines(**summary["baselines"]),
         )
     except (OSError, KeyError, TypeError, json.JSONDecodeError, ValueError) as error:
         raise InputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,12 +14,20 @@ from relaydp.cli.choices import among
 from relaydp.cli.options import AsJson, Quiet, example, print_json
 from relaydp.errors import InputError, RelayError
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from relaydp.data import Records
+    from relaydp.data.fit_of_ranges import Fit
+
 app = typer.Typer(
     no_args_is_help=True,
     help="The data sets relaydp knows by name, and files of your own.",
     epilog=example("relaydp data list", "relaydp data info visits.csv --groups hospital", "relaydp data fetch mnist"),
 )
 
+SHOWN = 40  # columns that `check` prints
+NAMED = 5  # columns that a warning names
 MANY = 20  # labels are counted one by one up to here; beyond, they are numbers with a range
 
 
@@ -92,6 +100,97 @@ def info(
         if value not in (None, "", [], {}):
             table.add_row(name.replace("_", " "), Text(_words(value)))
     Console(highlight=False).print(table)
+
+
+@app.command()
+def check(
+    source: Annotated[str, typer.Argument(metavar="PATH", help="A file, or settings (.toml) that name one.")],
+    ranges: Annotated[
+        str | None, typer.Option(metavar="LOW,HIGH", help="The public range, as for `relaydp run`.")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="The file's label column.")] = None,
+    groups: Annotated[list[str] | None, typer.Option(help="A column that is not a feature; repeatable.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; repeatable.")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Say whether public ranges fit the records of a file: how many values are clipped, how much of a range is used.
+
+    \b
+    relaydp data check visits.csv --ranges 0,100 --label readmitted --groups hospital
+    relaydp data check run.toml
+
+    Not private, and for the owner of the records alone: it looks at them without noise. Use it to find a wrong unit or
+    a wrong order of columns. A range that is fitted to what it prints depends on the records, and no epsilon covers
+    that.
+
+    Exit codes: 0 the ranges fit, 1 some do not.
+    """
+    from relaydp.data.fit_of_ranges import check_ranges
+    from relaydp.problem.bounds import as_ranges
+
+    records, asked = _records_and_ranges(source, ranges, label, groups or [], drop or [])
+    fits = check_ranges(records.X, *as_ranges(asked, records.features))
+    names = records.columns or [f"column {k}" for k in range(records.features)]
+    if json_:
+        print_json([{"name": names[fit.column], **fit._asdict(), "verdict": fit.verdict or "fits"} for fit in fits])
+    else:
+        _print_fits(fits, list(names))
+    if any(fit.verdict for fit in fits):
+        raise typer.Exit(1)
+
+
+def _records_and_ranges(
+    source: str, ranges: str | None, label: str | None, groups: list[str], drop: list[str]
+) -> tuple[Records, Any]:
+    """The records of a file, or of settings that name one, and the ranges that are asked about."""
+    from relaydp.settings.config import load_records, read_config
+
+    given = {"label": label, "groups": groups, "drop": drop, "ranges": ranges}
+    flags: dict[str, Any] = {name: value for name, value in given.items() if value}
+    settings = Path(source) if source.endswith(".toml") else None
+    config = read_config(settings, flags if settings else {"data": source, **flags})
+    asked = config.problem.ranges
+    if asked is None or isinstance(asked, str):
+        raise InputError(
+            f"ranges={asked!r}: there is nothing to check. Pass --ranges LOW,HIGH, or a TOML file with ranges = "
+            "[[low, ...], [high, ...]] in [problem]."
+        )
+    return load_records(config.data, config.problem.agents), asked
+
+
+def _print_fits(fits: list[Fit], names: list[str]) -> None:
+    """One row a column, those with a range that does not fit first."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("column", "range", "outside it", "of it used", ""):
+        table.add_column(heading, justify="left" if heading in ("column", "") else "right")
+    for fit in sorted(fits, key=lambda fit: not fit.verdict)[:SHOWN]:
+        table.add_row(
+            names[fit.column], f"{fit.low:g} to {fit.high:g}", f"{fit.outside:.0%}", f"{fit.used:.0%}", fit.verdict
+        )
+    Console(highlight=False, markup=False).print(table)
+    if len(fits) > SHOWN:
+        typer.echo(f"... {len(fits) - SHOWN} more columns (--json has all).")
+    typer.echo("Not private: this looks at the records without noise. It stays on this machine, for their owner alone.")
+
+
+def warn_of_ranges(records: Records, low: np.ndarray, high: np.ndarray) -> None:
+    """On the owner's stderr: ranges that clip most values of a column, or of which hardly anything is used."""
+    from relaydp.data.fit_of_ranges import check_ranges
+
+    fits = check_ranges(records.X, low, high)
+    names = records.columns or [f"column {k}" for k in range(records.features)]
+    for verdict in ("mostly clipped", "hardly used"):
+        bad = [names[fit.column] for fit in fits if fit.verdict == verdict]
+        if bad:
+            named = ", ".join(bad[:NAMED]) + (f" and {len(bad) - NAMED} more" if len(bad) > NAMED else "")
+            typer.echo(
+                f"warning: the ranges do not fit the records ({verdict}: {named}); little can be learnt from such "
+                "columns. See `relaydp data check`. This line is not private and stays on this machine.",
+                err=True,
+            )
 
 
 @app.command()

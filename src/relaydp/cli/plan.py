@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from relaydp.cli.options import (
     MAIN,
     OUTPUT,
@@ -92,6 +94,16 @@ def plan(
         print_json(made.summary())
     elif not quiet:
         print_plan(made, network.name, figure)
+    if not quiet:
+        warn_before(made)
+
+
+def warn_before(made: Plan) -> None:
+    """On stderr: a budget that is likely to buy little, and what would help."""
+    from relaydp.report.expectation import warn_of
+
+    for text in warn_of(made):
+        typer.echo(f"warning: {text}", err=True)
 
 
 def _check_plannable(run: RunSection) -> None:
@@ -135,6 +147,10 @@ def _rows(made: Plan, graph: str) -> list[tuple[str, str]]:
     if own.any():
         each = [f"{ledger.epsilon_of(int(i), budget.delta):.6g} for agent {i}" for i in own.nonzero()[0]]
         rows.append(("limits", ", ".join(each)))
+    if made.expected is not None:
+        from relaydp.report.expectation import tell_expected
+
+        rows.append(("accuracy", tell_expected(made.expected)))
     if look is not None:
         parts = f"{look.bias[look.chosen]:.3g} bias and {look.noise[look.chosen]:.3g} noise"
         rows.append(("excess", f"{look.predicted:.3g} predicted: {parts}"))
@@ -145,6 +161,8 @@ def _rows(made: Plan, graph: str) -> list[tuple[str, str]]:
 
 
 def _grounds(made: Plan) -> str:
+    if made.expected is not None:
+        return "Public facts alone: sizes, budget, bounds. The forecast is from other problems; the promise is not."
     if made.outlook is None:
         return "Nothing was predicted: there are too many agents to simulate. The privacy promise needs no prediction."
     if made.prior is not None:

@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,11 +39,14 @@ from relaydp.cli.progress import Report, step_bar
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
+    from relaydp.graph import Graph
     from relaydp.privacy import PrivacyAccount
-    from relaydp.result import Result
+    from relaydp.problem import Problem
+    from relaydp.result import Baselines, Result
     from relaydp.settings.config import Config, RunSection
 
 DIVERGED, INTERRUPTED = 3, 130  # exit codes
+RULED = "relay-gradient"  # the algorithm whose plans say what accuracy to expect
 CLUSTER = "One process per agent (--on ray)"
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by `relaydp run --out` or Result.save.")]
@@ -135,14 +138,16 @@ def run(
         if one_process_each:
             result = _run_apart(settings, apart, address, report)
         elif place == "ray":
-            result = _run_on_ray(settings, address, out is not None, report)
+            result = _run_on_ray(settings, address, out is not None, report, quiet)
         else:
-            result = _run_here(settings, charged, out is not None, report)
+            result = _run_here(settings, charged, out is not None, report, quiet)
     saved = None if out is None else result.save(out, overwrite=overwrite)
     finish(result, saved, json_, quiet, charged)
 
 
-def _run_here(settings: Config, account: PrivacyAccount | None, transcript: bool, report: Report) -> Result:
+def _run_here(
+    settings: Config, account: PrivacyAccount | None, transcript: bool, report: Report, quiet: bool
+) -> Result:
     """In this process. The transcript is by far the largest part of a result, and only kept to be saved."""
     from relaydp.settings.config import build
 
@@ -150,19 +155,46 @@ def _run_here(settings: Config, account: PrivacyAccount | None, transcript: bool
     report("planning")
     from relaydp.engine import solve
 
-    hops = report.hops(f"{asked['algorithm']} on {network.name}")
+    if not quiet:
+        tell_before(problem, network, asked, settings)
+    hops = report.hops(f"training on {network.name}")
     return solve(problem, network, **asked, account=account, transcript=transcript, progress=hops)
 
 
-def _run_on_ray(settings: Config, address: str | None, transcript: bool, report: Report) -> Result:
+def _run_on_ray(settings: Config, address: str | None, transcript: bool, report: Report, quiet: bool) -> Result:
     """The whole run as one task of a Ray cluster."""
     from relaydp.settings.config import build
 
     problem, network, asked = build(settings)
     report("planning")
+    if not quiet:
+        tell_before(problem, network, asked, settings)
     from relaydp.cluster.solving_apart import solve_on_ray
 
     return solve_on_ray(problem, network, **asked, transcript=transcript, address=address)
+
+
+def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], settings: Config) -> None:
+    """On stderr, before anything is spent: what to expect of the budget, and ranges that do not fit the records."""
+    from relaydp.cli.data import warn_of_ranges
+    from relaydp.cli.plan import warn_before
+    from relaydp.planning import plan
+    from relaydp.planning.accuracy import applies
+    from relaydp.planning.planner import resolve_algorithm
+    from relaydp.report.expectation import tell_expected
+
+    if problem.scale is not None and not isinstance(settings.problem.ranges, str | None):
+        warn_of_ranges(problem.data, problem.scale.low, problem.scale.high)
+    wanted = {name: asked[name] for name in asked if name not in ("mechanism", "variant")}
+    if wanted.get("budget") is None or asked.get("mechanism") not in (None, "gradient"):
+        return
+    known = {name: asked[name] for name in ("budget", "objective", "walk", "steps", "prior") if name in asked}
+    if resolve_algorithm(asked["algorithm"], problem, **known) != RULED or not applies(problem.public_facts()):
+        return  # nothing is said of accuracy: a plan takes its time, and `solve` makes it
+    made = plan(problem, network, **wanted)
+    if made.expected is not None:
+        typer.echo(f"expected: {tell_expected(made.expected)}", err=True)
+        warn_before(made)
 
 
 def _run_apart(settings: Config, apart: ApartOptions, address: str | None, report: Report) -> Result:
@@ -172,7 +204,7 @@ def _run_apart(settings: Config, apart: ApartOptions, address: str | None, repor
 
     parts, network, asked = build_apart(settings, apart.columns)
     report("starting the agents")
-    hops = report.hops(f"{asked['algorithm']} on {network.name}")
+    hops = report.hops(f"training on {network.name}")
     with redirect_stdout(sys.stderr):  # Ray reports restarted agents on stdout, which is for the result
         return solve_apart(parts, network, **asked, address=address, checkpoint=apart.checkpoint, progress=hops)
 
@@ -336,10 +368,27 @@ def print_result(
     if folder is not None:
         table.add_row(where, Text(str(folder)))
     Console(highlight=False).print(table)
+    if result.baselines is not None and result.baselines.answers is not None:
+        from relaydp.report.expectation import tell_answers
+
+        typer.echo(
+            f"warning: {tell_answers(result.baselines)} Check the ranges (`relaydp data check`) and the budget "
+            "(`relaydp plan`).",
+            err=True,
+        )
+
+
+def _compared(baselines: Baselines | None) -> str:
+    """What stands beside the accuracy."""
+    if baselines is None:
+        return ""
+    text = f" (most frequent class {baselines.majority:.4g}"
+    return f"{text}{'' if baselines.without_privacy is None else f', no privacy {baselines.without_privacy:.4g}'})"
 
 
 def _rows(result: Result) -> list[tuple[str, str]]:
     from relaydp.privacy import SOUND
+    from relaydp.report.expectation import tell_expected
 
     def number(value: float | None, digits: int = 6) -> str:
         return "-" if value is None else f"{value:.{digits}g}"
@@ -353,7 +402,7 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         ("ran", f"{facts['algorithm']}, {problem['loss']} on {problem['data']}, {noise} mechanism"),
         ("over", f"{facts['agents']} agents, {facts['graph']}{walk}"),
         ("status", f"{facts['status']}. {facts['message']}"),
-        ("accuracy", number(facts["accuracy"], 4)),
+        ("accuracy", number(facts["accuracy"], 4) + _compared(result.baselines)),
         ("objective", number(facts["objective"])),
         ("relative error", number(facts["relative_error"], 4)),
     ]
@@ -371,6 +420,7 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         rows.append(("epsilon", cost))
     return [
         *rows,
+        *([("expected", tell_expected(facts["expected_gain"]))] if facts["expected_gain"] else []),
         ("PLF", f"{facts['plf']} activations of the busiest agent"),
         ("messages", f"{facts['messages']}, {facts['vectors']} vectors"),
         ("guarantee", facts["guarantee"]),

@@ -14,6 +14,7 @@ import numpy as np
 
 from relaydp import defaults
 from relaydp.algorithm import find_algorithm
+from relaydp.engine.baselines import measure_baselines
 from relaydp.engine.loop import Outcome, run
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.trace import TINY, make_trace
@@ -26,7 +27,7 @@ from relaydp.planning.run_plan import Plan
 from relaydp.privacy import SOUND, Budget, PrivacyAccount, proven
 from relaydp.privacy.budget import check_records
 from relaydp.problem import Facts, Problem, Reference, minimise
-from relaydp.result import Result, Trace, Transcript, versions
+from relaydp.result import Baselines, Result, Trace, Transcript, versions
 
 TRANSCRIPT_BYTES = 2**31  # a transcript larger than 2 GiB is refused rather than swapped
 SMALL = 10**6  # values: with fewer, a minimiser takes no longer than what is compiled for it
@@ -221,6 +222,7 @@ def solve(
         trace=history,
         transcript=_transcript(graph, plan, outcome) if transcript else None,
         reference=best,
+        baselines=measure_baselines(problem, outcome.x, best) if trace else None,
     )
 
 
@@ -240,6 +242,7 @@ def make_result(
     trace: Trace | None = None,
     transcript: Transcript | None = None,
     reference: Reference | None = None,
+    baselines: Baselines | None = None,
 ) -> Result:
     """The result of a plan that was followed for so many hops; `asked` and `problem` are what its folder remembers.
 
@@ -283,6 +286,7 @@ def make_result(
             "solve": asked,
         },
         versions=versions(),
+        baselines=baselines,
     )
 
 

@@ -1,0 +1,85 @@
+"""What to expect of a private classifier, and what came of it, in words. Command line and reports say the same."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from relaydp.planning.accuracy import GAINS, Expectation, expectation, noise_of
+from relaydp.planning.run_plan import Plan
+from relaydp.privacy import epsilon_exact
+from relaydp.result import Baselines
+
+LOW_GAIN = 0.6  # below it a run is likely to end nearer to the most frequent class than to a model without privacy
+MOST_EPSILON = 50.0  # a larger one is not advice
+
+
+def tell_expected(gain: Expectation | dict[str, float] | None) -> str:
+    """One sentence; empty where accuracy was not planned for.
+
+    >>> tell_expected(Expectation(0.05, 0.92, 1.0))
+    'Of what a model without privacy gains over always answering the most frequent class, expect 92 % (5 % to 100 %).'
+    """
+    if gain is None:
+        return ""
+    given = gain if isinstance(gain, Expectation) else Expectation(**gain)
+    return f"Of what a model without privacy gains over always answering the most frequent class, expect {given}."
+
+
+def warn_of(plan: Plan) -> list[str]:
+    """Why this plan is hardly worth its budget, and what would help; empty where it is. All of it is public."""
+    if plan.expected is None or plan.ledger is None or plan.budget is None:
+        return []
+    found = [_low(plan, plan.expected)] if plan.expected.middle < LOW_GAIN else []
+    own = 2.0 / (plan.facts.sizes * np.sqrt(2.0 * plan.ledger.limit))  # the noise of each agent alone
+    best = int(np.argmin(own))
+    if own[best] < noise_of(plan.facts.sizes, plan.ledger.limit):
+        found.append(
+            f"Agent {best} alone, with {plan.facts.sizes[best]:,} records, has less noise than all together: expect "
+            f"{expectation(float(own[best]))} of it. Every agent counts the same, and those with few records bring "
+            "most of the noise: leave them out, or join them to others."
+        )
+    return found
+
+
+def _low(plan: Plan, expected: Expectation) -> str:
+    assert plan.ledger is not None and plan.budget is not None
+    sizes, rho = plan.facts.sizes, plan.ledger.limit
+    more = noise_of(sizes, rho) / _noise_at(LOW_GAIN)
+    help_ = [f"{more:.2g} times as many records"]
+    epsilon = epsilon_exact(float(rho.max()) * more**2, plan.budget.delta)
+    if rho.min() == rho.max() and epsilon <= MOST_EPSILON:
+        help_.append(f"an epsilon of {math.ceil(10 * epsilon) / 10:g}")
+    help_.append("fewer agents with more records each")
+    return (
+        f"This budget is too small for these records: expect {100 * expected.middle:.0f} % of the gain of a model "
+        f"without privacy, and perhaps none of it, which is the most frequent class for every record. For "
+        f"{100 * LOW_GAIN:.0f} %: {', '.join(help_[:-1])}, or {help_[-1]}. Fewer columns do not change this forecast."
+    )
+
+
+def _noise_at(gain: float) -> float:
+    """The noise at which the middle of `GAINS` is this much."""
+    at = np.array(list(GAINS))
+    middle = np.array([row[1] for row in GAINS.values()])
+    return float(2.0 ** np.interp(-gain, -middle, at))
+
+
+def tell_baselines(baselines: Baselines | None) -> str:
+    """What the accuracy is to be compared with; empty where it was not measured."""
+    if baselines is None:
+        return ""
+    text = f"Always answering the most frequent class has an accuracy of {baselines.majority:.4g}"
+    if baselines.without_privacy is not None:
+        text += f", and a model without privacy one of {baselines.without_privacy:.4g}"
+    return f"{text}.{'' if baselines.answers is None else ' ' + tell_answers(baselines)}"
+
+
+def tell_answers(baselines: Baselines) -> str:
+    """What is wrong with a model that tells no two records apart.
+
+    >>> tell_answers(Baselines(0.6, None, "no"))
+    'The model answers no for every record that its accuracy was measured on.'
+    """
+    return f"The model answers {baselines.answers} for every record that its accuracy was measured on."
