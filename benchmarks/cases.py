@@ -6,7 +6,6 @@ minima over repeats that take turns, so that a busy machine troubles both sides 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -197,7 +196,7 @@ def floor(name: str, loss: str, options: Options) -> Figures:
         return []
     A, b = records_of(problem)
     if options.part == "beside":
-        problem.__dict__.clear()  # what is left is what a researcher would hold
+        del problem  # what is left is what a researcher would hold
         numpy_recal(A, b, loss, plan.steps, 1)
         return []
     ours = runner(problem, graph, plan)
@@ -228,11 +227,8 @@ def floor(name: str, loss: str, options: Options) -> Figures:
         return [(part.T @ part / len(c), part.T @ c / len(c)) for part, c in zip(A, b, strict=True)]
 
     def whole() -> None:
-        fresh = dataclasses.replace(problem)
-        fresh.__dict__["agent_records"] = (
-            problem.agent_records
-        )  # records loaded and laid out, everything after that anew
-        runner(fresh, graph, plan, warm=False)()
+        # records loaded and laid out, everything after that anew
+        runner(problem.with_agent_records(problem.agent_records), graph, plan, warm=False)()
 
     gram = build()
     alike, ours_whole, theirs_whole = best(

@@ -1,8 +1,10 @@
 """Problems: losses, clipping, public bounds, splits and predictions, each against NumPy written out by hand."""
 
 import importlib
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -915,3 +917,45 @@ def test_the_logistic_loss_and_two_derivatives_are_right_everywhere(a):
     if np.isfinite(a):
         assert float(twice(a)) == pytest.approx(p * (1.0 - p), rel=1e-12, abs=1e-15)
     assert np.isnan(float(softplus(jnp.asarray(np.nan))))
+
+
+# ---------------------------------------------------------------- what is computed once
+
+
+def test_what_is_remembered_is_computed_once_for_one_problem():
+    asked = []
+
+    def count(problem, factor=1):
+        asked.append(factor)
+        return [factor * problem.agents]
+
+    problem = rd.logistic("breast-cancer", agents=3)
+    assert problem.remembered(count) == [3] and problem.remembered(count) is problem.remembered(count)
+    assert problem.remembered(count, 2) == [6] and problem.remembered(count, factor=2) == [6]
+    assert asked == [1, 2, 2]
+    assert replace(problem).remembered(count) == [3]  # another problem, of which nothing is known yet
+    assert asked == [1, 2, 2, 1]
+
+
+def test_threads_get_the_same_answer():
+    gate = threading.Barrier(4)
+
+    def make(problem):
+        gate.wait(timeout=60)  # all are computing it
+        return object()
+
+    problem = rd.logistic("breast-cancer", agents=2)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: problem.remembered(make), range(4)))
+    assert len(set(map(id, answers))) == 1
+
+
+def test_records_and_smoothness_can_come_from_elsewhere():
+    problem = rd.logistic("breast-cancer", agents=2, l2=0.1)
+    own = problem.agent_records
+    wider = replace(own, X=own.X.astype(np.float64))
+    other = problem.with_agent_records(wider)
+    assert other.agent_records is wider and problem.agent_records is own
+    assert other.alone(1).agent_records.X.shape[0] < len(problem.data)  # laid out anew, from the records
+    told = problem.with_measured_smoothness(np.array([3.0, 4.0]))
+    assert told.measured_facts().smoothness.tolist() == [3.0, 4.0] != problem.measured_facts().smoothness.tolist()

@@ -95,6 +95,14 @@ def test_the_cluster_needs_nothing_of_the_network():
     assert [name.split(">")[0] for name in extras["cluster"]] == ["ray"]
 
 
+def test_nobody_writes_into_another_objects_dict():
+    """What is computed once for a problem has a place there: `Problem.remembered`."""
+    for path in sorted([*SOURCE.rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]):
+        for node in ast.walk(ast.parse(path.read_text())):
+            reached = isinstance(node, ast.Attribute) and node.attr == "__dict__"
+            assert not reached, f"{path.relative_to(ROOT)}, line {node.lineno}: {ast.unparse(node)}"
+
+
 def test_public_names_are_what_is_there():
     assert rd.__all__ == sorted(rd.__all__)
     assert set(rd.__all__) == {*rd._HOMES, *rd._ROOMS, "__version__"}

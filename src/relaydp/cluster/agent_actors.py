@@ -139,13 +139,10 @@ class Agent:
                     f"{self.part} has other records than when the run began. The same noise on both would reveal them, "
                     "so nothing was computed. Restore the old ones, or start a new run with another seed."
                 )
-            agent_records = problem.agent_records
-            if (
-                str(agent_records.X.dtype) != told.kept
-            ):  # other agents have a wider type: then all sums are rounded alike
-                problem.__dict__["agent_records"] = replace(
-                    agent_records, X=agent_records.X.astype(jnp.dtype(told.kept))
-                )
+            here = problem.agent_records
+            if str(here.X.dtype) != told.kept:  # other agents have a wider type: then all sums are rounded alike
+                problem = problem.with_agent_records(replace(here, X=here.X.astype(jnp.dtype(told.kept))))
+                self._problem = problem  # and the narrow copy is not kept beside it
             # an unpickled algorithm equals no other, and compiled code is found by the one defined here
             method = ALGORITHMS.get(told.plan.algorithm.name, told.plan.algorithm)
             self._local = LocalParty(

@@ -223,7 +223,7 @@ def solve_with(
     abouts, curvatures = _wait(_introduce(crew, task, asked))
     problem = outline(task, [each.records for each in abouts], [part.name for part in parts])
     if curvatures is not None:
-        problem.__dict__["_measured_smoothness"] = np.array(curvatures)
+        problem = problem.with_measured_smoothness(np.array(curvatures))
     plan = _plan(problem, graph, asked)
     identity = _identity(problem, graph, plan, asked, abouts)
     keeper = Keeper(checkpoint, identity, every)

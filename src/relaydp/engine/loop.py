@@ -79,11 +79,12 @@ def spectra_of(problem: Problem) -> Spectra | None:
     thin = problem.dim > SPECTRA_DIM
     if thin and (problem.terms.free or int(problem.split.sizes.max()) >= problem.dim):
         return None  # a free intercept bends the ridge, and many records leave nothing to save
-    known = problem.__dict__.setdefault("_spectra", [])
-    if not known:
-        values, vectors, moments = _thin_spectra(problem) if thin else _full_spectra(problem)
-        known.append(Spectra(placed(values), placed(vectors), moments, placed(problem.l2)))
-    return known[0]
+    return problem.remembered(_diagonalise, thin)
+
+
+def _diagonalise(problem: Problem, thin: bool) -> Spectra:
+    values, vectors, moments = _thin_spectra(problem) if thin else _full_spectra(problem)
+    return Spectra(placed(values), placed(vectors), moments, placed(problem.l2))
 
 
 def _full_spectra(problem: Problem) -> tuple[np.ndarray, np.ndarray, Array]:

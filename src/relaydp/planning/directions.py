@@ -66,10 +66,7 @@ def directions_of(problem: Problem, records: int | None = None) -> Directions:
     records have a minimiser that is farther away by chance than that of many. For a private problem with `records`
     records, what chance is expected to add here and not there is taken off.
     """
-    known = problem.__dict__.setdefault("_measured", [])
-    if not known:
-        known.append(_measure(problem))
-    h, distance, chance, count = known[0]
+    h, distance, chance, count = problem.remembered(_measure)
     if records is None:
         return binned(h, distance)
     found = binned(h, distance - max(0.0, 1.0 - count / records) * chance)

@@ -8,10 +8,10 @@ The ridge belongs to the f_i, r has a prox. An intercept is penalised by neither
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,10 @@ DENSE_BYTES = (
     2**31
 )  # agent_records whose float64 features fit in 2 GiB are expanded once instead of at every matrix product
 PRODUCT_SPEED = 8  # multiplications a matrix product does while a gradient reads one value of the records
+
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
 
 
 @jax.tree_util.register_dataclass
@@ -105,6 +109,49 @@ class Problem:
     dealt: bool  # who holds what was decided by a function that may look at the records
     spec: dict[str, Any]
     kernels: bool = True  # whether to compile fused passes: seconds, once, that a few short runs do not repay
+    # what `remembered` has computed; `replace` makes a problem without it
+    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+
+    # -- what is computed once
+
+    def remembered(
+        self,
+        compute: Callable[Concatenate[Problem, Arguments], Answer],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Answer:
+        """`compute(problem, *args)`, computed once for this problem and kept as long as it.
+
+        For what other rooms work out about a problem, such as its minimiser. `compute` is a function of a module,
+        since a new function each time would be computed anew each time. Two threads may both compute it; they get
+        the same object.
+
+        >>> import relaydp as rd
+        >>> def count_records(problem):
+        ...     print("counting")
+        ...     return int(problem.split.sizes.sum())
+        >>> problem = rd.logistic("breast-cancer", agents=2)
+        >>> problem.remembered(count_records), problem.remembered(count_records)
+        counting
+        (569, 569)
+        """
+        key = (compute, args, *kwargs.items())
+        if key not in self._known:
+            self._known.setdefault(key, compute(self, *args, **kwargs))
+        return self._known[key]
+
+    def with_agent_records(self, agent_records: AgentRecords) -> Problem:
+        """The same problem, of which nothing is known yet but its records as `agent_records` has them."""
+        return self._told(_laid_out, agent_records)
+
+    def with_measured_smoothness(self, smoothness: np.ndarray) -> Problem:
+        """The same problem, of which nothing is known yet but each agent's L_i, measured where its records are."""
+        return self._told(_smoothness_of_records, smoothness)
+
+    def _told(self, compute: Callable[[Problem], Answer], answer: Answer) -> Problem:
+        made = replace(self)
+        made._known[(compute, ())] = answer
+        return made
 
     # -- sizes
 
@@ -148,11 +195,10 @@ class Problem:
             )
         return codes.astype(np.int32) if self.loss.labels == "classes" else 2.0 * codes - 1.0
 
-    @cached_property
+    @property
     def agent_records(self) -> AgentRecords:
         """Every agent's records as one pytree of arrays, in the dtype that their type and ranges call for."""
-        order, sizes, _ = self.split
-        return self._lay_out(self._scaled, self.encode_labels(self.data.y), order, sizes)
+        return self.remembered(_laid_out)
 
     def _lay_out(self, scaled: Scaling, labels: np.ndarray, order: np.ndarray, sizes: np.ndarray) -> AgentRecords:
         start = np.concatenate([[0], np.cumsum(sizes)[:-1]])
@@ -366,21 +412,12 @@ class Problem:
     def measured_facts(self) -> Facts:
         """The same facts with L_i measured on the records: for runs that promise nothing."""
         clip = self.gradient_bound()
-        return self._facts(self._measured_smoothness, math.inf if clip is None else clip, public=False)
+        return self._facts(self.remembered(_smoothness_of_records), math.inf if clip is None else clip, public=False)
 
     def _facts(self, smoothness: np.ndarray, clip: float, public: bool) -> Facts:
         bound = clip if self.clip is None else None
         sizes, classifies = self.split.sizes, self.loss.name in CLASSIFIERS
         return Facts(self.agents, sizes, self.dim, smoothness, self.l2, clip, public, bound, classifies)
-
-    @cached_property
-    def _measured_smoothness(self) -> np.ndarray:
-        """L_i: curvature * lambda_max(A_i'A_i / m_i) + l2, or the bound given for a custom loss."""
-        if isinstance(self.loss, CustomLoss):
-            if self.smoothness is None:
-                raise InputError("a custom loss needs smoothness= (the largest curvature of one record's loss).")
-            return np.full(self.agents, self.smoothness + self.l2)
-        return self.with_ridge(_largest_curvatures(self.working_records))
 
     def with_ridge(self, largest: np.ndarray) -> np.ndarray:
         """L_i of bounds on lambda_max(A_i'A_i / m_i); from above, as they are: the sum is rounded, too."""
@@ -490,6 +527,20 @@ class Problem:
             f"Problem({self.loss.name}, {self.data.name}, agents={self.agents}, "
             f"records={int(self.split.sizes.sum())}, dim={self.dim}, l2={self.l2}, r={self.regulariser.kind})"
         )
+
+
+def _laid_out(problem: Problem) -> AgentRecords:
+    order, sizes, _ = problem.split
+    return problem._lay_out(problem._scaled, problem.encode_labels(problem.data.y), order, sizes)
+
+
+def _smoothness_of_records(problem: Problem) -> np.ndarray:
+    """L_i: curvature * lambda_max(A_i'A_i / m_i) + l2, or the bound given for a custom loss."""
+    if isinstance(problem.loss, CustomLoss):
+        if problem.smoothness is None:
+            raise InputError("a custom loss needs smoothness= (the largest curvature of one record's loss).")
+        return np.full(problem.agents, problem.smoothness + problem.l2)
+    return problem.with_ridge(_largest_curvatures(problem.working_records))
 
 
 def _features_by_agent(agent_records: AgentRecords) -> Iterator[np.ndarray]:

@@ -57,15 +57,10 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
     >>> minimise(rd.logistic(rd.load_data("breast-cancer"), agents=2, l2=0.1)).residual < 1e-12
     True
     """
-    known = problem.__dict__.setdefault("_references", {})
-    if tolerance not in known:
-        try:
-            known[tolerance] = _minimise(problem, tolerance)
-        except RelayError as error:  # looked for once: it can take many steps to find that there is none
-            known[tolerance] = str(error)
-    if isinstance(known[tolerance], str):
-        raise RelayError(known[tolerance])
-    return known[tolerance]
+    found = problem.remembered(_look_for_minimiser, tolerance)
+    if isinstance(found, str):
+        raise RelayError(found)
+    return found
 
 
 def find_minimiser(problem: Problem) -> Reference | None:
@@ -74,6 +69,14 @@ def find_minimiser(problem: Problem) -> Reference | None:
         return minimise(problem)
     except RelayError:
         return None
+
+
+def _look_for_minimiser(problem: Problem, tolerance: float) -> Reference | str:
+    """The minimiser, or why there is none: looked for once, since it can take many steps to find that out."""
+    try:
+        return _minimise(problem, tolerance)
+    except RelayError as error:
+        return str(error)
 
 
 def _minimise(problem: Problem, tolerance: float) -> Reference:
