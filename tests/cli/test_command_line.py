@@ -148,6 +148,7 @@ DOES = {
     "agent reroute apply": {JSON},
     "data list": {JSON},
     "data info": {JSON},
+    "data check": {JSON},
     "data fetch": {JSON, QUIET},
 }
 SERVED = "runs for days, logs JSON lines to stderr, and its result is a folder"

@@ -31,6 +31,7 @@ KINDS = {
 }
 PUBLIC = {"certificate.json", "config.json", "ledger.json", "plan.json", "summary.json", "versions.json"}
 COVERED = {"model.npz", "transcript.npz"}
+MEASURED_NUMBERS = ("objective", "relative_error", "accuracy", "baselines", "seconds")
 MEASURED = {"config.json", "summary.json", "trace.csv", "reference.npz"}
 
 
@@ -115,7 +116,7 @@ def test_no_fact_is_in_both_halves(saved):
         shown, kept = read(folder / "publish" / name), read(folder / "keep" / name)
         parts = [(shown, kept)] if name == "summary.json" else [(shown[part], kept[part]) for part in kept]
         assert all(not set(mine) & set(others) for mine, others in parts)
-    assert set(read(folder / "keep" / "summary.json")) == {"objective", "relative_error", "accuracy", "seconds"}
+    assert set(read(folder / "keep" / "summary.json")) == set(MEASURED_NUMBERS)
     assert set(read(folder / "keep" / "config.json")["problem"]) == {"source", "data_sha256", "order_sha256"}
 
 
@@ -163,7 +164,7 @@ def test_a_private_runs_files_name_no_measurement_seed_or_checksum(saved):
     """Field by field: what is published is on this list. A new field needs a decision."""
     result, folder = saved["private"]
     publish = folder / "publish"
-    summary = set(result.summary()) - {"objective", "relative_error", "accuracy", "seconds"}
+    summary = set(result.summary()) - set(MEASURED_NUMBERS)
     assert set(read(publish / "summary.json")) == summary
     config = read(publish / "config.json")
     assert set(config) == {"problem", "graph", "facts", "solve"} and config["facts"]["public"] is True
@@ -204,7 +205,7 @@ def test_publish_alone_can_be_read(saved, shared):
     assert np.array_equal(theirs.x, result.x) and theirs.ledger == result.ledger
     assert theirs.certificate() == result.certificate()
     assert theirs.trace is None and theirs.reference is None and math.isnan(theirs.seconds)
-    empty = {name: theirs.summary()[name] for name in ("objective", "relative_error", "accuracy", "seconds")}
+    empty = {name: theirs.summary()[name] for name in MEASURED_NUMBERS}
     assert set(empty.values()) == {None}
     shown = call("show", shared)
     assert shown.exit_code == 0 and "by the paper's formula" in shown.stdout

@@ -490,8 +490,12 @@ def test_the_command_writes_a_page_and_files(saved, compared, attacked, tmp_path
         assert {f"{stem}.png", f"{stem}.svg", f"{stem}.csv"} <= names
     assert {"comparison.csv", "attack.csv", "agents.csv", "attack-records.png", "relaydp-files.csv"} <= names
     with (folder / "convergence.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    trace = rd.load_result(saved / "private").trace
+        rows, rules = [], []
+        for row in csv.DictReader(file):
+            (rules if "most frequent class" in row["series"] else rows).append(row)
+    result = rd.load_result(saved / "private")
+    trace = result.trace
+    assert [float(rule["accuracy"]) for rule in rules] == [pytest.approx(result.baselines.majority)]
     assert np.allclose([float(row["accuracy"]) for row in rows], trace.accuracy)
     again = call(attacked[1], "--out", out, "--files", folder, "--overwrite", "--quiet")
     assert again.exit_code == 0 and again.stdout == "" and not (folder / "convergence.csv").exists()

@@ -91,10 +91,12 @@ def plan(
 
         draw_plan(figure, made)
     if json_:
-        print_json(made.summary())
+        from relaydp.report.expectation import warn_of
+
+        print_json({**made.summary(), "warnings": warn_of(made)})
     elif not quiet:
         print_plan(made, network.name, figure)
-    if not quiet:
+    if not (quiet or json_):
         warn_before(made)
 
 

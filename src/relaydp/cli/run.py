@@ -138,15 +138,15 @@ def run(
         if one_process_each:
             result = _run_apart(settings, apart, address, report)
         elif place == "ray":
-            result = _run_on_ray(settings, address, out is not None, report, quiet)
+            result = _run_on_ray(settings, address, out is not None, report, quiet or json_)
         else:
-            result = _run_here(settings, charged, out is not None, report, quiet)
+            result = _run_here(settings, charged, out is not None, report, quiet or json_)
     saved = None if out is None else result.save(out, overwrite=overwrite)
     finish(result, saved, json_, quiet, charged)
 
 
 def _run_here(
-    settings: Config, account: PrivacyAccount | None, transcript: bool, report: Report, quiet: bool
+    settings: Config, account: PrivacyAccount | None, transcript: bool, report: Report, silent: bool
 ) -> Result:
     """In this process. The transcript is by far the largest part of a result, and only kept to be saved."""
     from relaydp.settings.config import build
@@ -155,19 +155,19 @@ def _run_here(
     report("planning")
     from relaydp.engine import solve
 
-    if not quiet:
+    if not silent:
         tell_before(problem, network, asked, settings)
     hops = report.hops(f"training on {network.name}")
     return solve(problem, network, **asked, account=account, transcript=transcript, progress=hops)
 
 
-def _run_on_ray(settings: Config, address: str | None, transcript: bool, report: Report, quiet: bool) -> Result:
+def _run_on_ray(settings: Config, address: str | None, transcript: bool, report: Report, silent: bool) -> Result:
     """The whole run as one task of a Ray cluster."""
     from relaydp.settings.config import build
 
     problem, network, asked = build(settings)
     report("planning")
-    if not quiet:
+    if not silent:
         tell_before(problem, network, asked, settings)
     from relaydp.cluster.solving_apart import solve_on_ray
 
@@ -183,16 +183,18 @@ def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], setting
     from relaydp.planning.planner import resolve_algorithm
     from relaydp.report.expectation import tell_expected
 
+    private = asked.get("budget") is not None and asked.get("mechanism") in (None, "gradient")
+    made = None
+    if private:
+        facts = problem.public_facts()  # refuses what `solve` would refuse, before anything is said
+        known = {name: asked[name] for name in ("budget", "objective", "walk", "steps", "prior") if name in asked}
+        # of the other algorithms nothing is said of accuracy, and a plan takes its time, which `solve` spends again
+        if resolve_algorithm(asked["algorithm"], problem, **known) == RULED and applies(facts):
+            wanted = {name: value for name, value in asked.items() if name not in ("mechanism", "variant")}
+            made = plan(problem, network, **wanted)
     if problem.scale is not None and not isinstance(settings.problem.ranges, str | None):
         warn_of_ranges(problem.data, problem.scale.low, problem.scale.high)
-    wanted = {name: asked[name] for name in asked if name not in ("mechanism", "variant")}
-    if wanted.get("budget") is None or asked.get("mechanism") not in (None, "gradient"):
-        return
-    known = {name: asked[name] for name in ("budget", "objective", "walk", "steps", "prior") if name in asked}
-    if resolve_algorithm(asked["algorithm"], problem, **known) != RULED or not applies(problem.public_facts()):
-        return  # nothing is said of accuracy: a plan takes its time, and `solve` makes it
-    made = plan(problem, network, **wanted)
-    if made.expected is not None:
+    if made is not None and made.expected is not None:
         typer.echo(f"expected: {tell_expected(made.expected)}", err=True)
         warn_before(made)
 

@@ -32,10 +32,11 @@ class Axis(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A horizontal line across the plot."""
+    """A horizontal line across the plot, wherever `measure` is the vertical axis."""
 
     y: float
     label: str
+    measure: str | None = None  # a column; None for a chart with one
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,10 @@ class Chart:
             if x.key in series.columns and y.key in series.columns:
                 yield series, series.columns[x.key], series.columns[y.key]
 
+    def rules_of(self, y: Axis) -> list[Rule]:
+        """The rules that belong to this vertical axis."""
+        return [rule for rule in self.rules if rule.measure in (None, y.key)]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "key": self.key,
@@ -79,7 +84,7 @@ class Chart:
                 }
                 for one in self.series
             ],
-            "rules": [{"y": short(rule.y), "label": rule.label} for rule in self.rules],
+            "rules": [{"y": short(rule.y), "label": rule.label, "measure": rule.measure} for rule in self.rules],
             "step": self.step,
         }
 
@@ -135,6 +140,19 @@ def _having(axes: Sequence[Axis], series: Sequence[Series]) -> list[Axis]:
     return [axis for axis in axes if any(axis.key in one.columns for one in series)]
 
 
+def _baseline_rules(runs: Sequence[Run]) -> list[Rule]:
+    """What accuracies are compared with, where it was measured: lines that several runs share are drawn once."""
+    found = {}
+    for run in runs:
+        if run.trace is None or (beside := run.result.baselines) is None:
+            continue
+        name = run.result.config["problem"]["data"]
+        found[name, beside.majority] = Rule(beside.majority, f"most frequent class of {name}", "accuracy")
+        if beside.without_privacy is not None:
+            found[name, beside.without_privacy] = Rule(beside.without_privacy, f"no privacy, {name}", "accuracy")
+    return list(found.values())
+
+
 def convergence(runs: Sequence[Run]) -> Chart | None:
     """The runs' distance from the best model; None if no run has measurements."""
     series = []
@@ -156,6 +174,7 @@ def convergence(runs: Sequence[Run]) -> Chart | None:
         _having((PLF, MESSAGES, EPSILON), series),
         y,
         series,
+        _baseline_rules(runs),
         notes=notes if len(notes) < len(series) else [],
     )
 
@@ -182,6 +201,7 @@ def accuracy_by_epsilon(runs: Sequence[Run]) -> Chart | None:
             notes.append(f"{run.label} is not shown: it has no epsilon.")
     if not series:
         return None
+    rules += _baseline_rules(runs) if measure is ACCURACY else []
     return Chart(
         "budget-bought",
         f"{'Accuracy' if measure is ACCURACY else 'Objective'} against epsilon",

@@ -70,9 +70,9 @@ def tell_baselines(baselines: Baselines | None) -> str:
     """What the accuracy is to be compared with; empty where it was not measured."""
     if baselines is None:
         return ""
-    text = f"Always answering the most frequent class has an accuracy of {baselines.majority:.4g}"
+    text = f"Always answering the most frequent class has an accuracy of {100 * baselines.majority:.1f} %"
     if baselines.without_privacy is not None:
-        text += f", and a model without privacy one of {baselines.without_privacy:.4g}"
+        text += f", and a model without privacy one of {100 * baselines.without_privacy:.1f} %"
     return f"{text}.{'' if baselines.answers is None else ' ' + tell_answers(baselines)}"
 
 

@@ -105,7 +105,7 @@ def draw_chart(stem: Path, chart: charts.Chart) -> None:
         for x in chart.x:
             lines = [_line(one.label, at, values) for one, at, values in chart.drawn(x, y)]
             ends = [min(line.at) for line in lines if line.at], [max(line.at) for line in lines if line.at]
-            for rule in chart.rules:
+            for rule in chart.rules_of(y):
                 span = [min(ends[0], default=0.0), max(ends[1], default=1.0)]
                 lines.append(Line(rule.label, span, [rule.y] * 2, [rule.y] * 2, [rule.y] * 2))
             title = chart.title if not rows and not row else ""
@@ -130,7 +130,8 @@ def chart_rows(chart: charts.Chart) -> tuple[list[str], list[list[Any]]]:
         columns = [one.columns.get(name, empty) for name in names]
         rows += [[one.label, *point] for point in zip(*columns, strict=True)]
     for rule in chart.rules:
-        rows.append([rule.label, *(rule.y if name in [axis.key for axis in chart.y] else None for name in names)])
+        of = [axis.key for axis in chart.y if rule in chart.rules_of(axis)]
+        rows.append([rule.label, *(rule.y if name in of else None for name in names)])
     return ["series", *names], rows
 
 

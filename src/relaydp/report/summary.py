@@ -9,6 +9,7 @@ from relaydp.algorithm import ALGORITHMS
 from relaydp.auditing.campaigns import RECOVERED, SavedAttack
 from relaydp.engine.saved_comparison import SavedComparison
 from relaydp.privacy import SOUND
+from relaydp.report import expectation
 from relaydp.report.sources import Run
 
 LOSSES = {
@@ -74,7 +75,10 @@ def _model(loss: str) -> str:
 
 def tell_run(run: Run) -> str:
     """The paragraph about one run."""
-    return " ".join(filter(None, [_who(run), _how(run), _promise(run), _outcome(run)]))
+    expected = expectation.tell_expected(run.result.plan.get("expected_gain"))
+    if expected:
+        expected = f"What was expected before the run, from public facts: {expected[:1].lower()}{expected[1:]}"
+    return " ".join(filter(None, [_who(run), _how(run), _promise(run), expected, _outcome(run)]))
 
 
 def _who(run: Run) -> str:
@@ -128,6 +132,7 @@ def _outcome(run: Run) -> str:
     above = "" if result.reference is None else f", {number(gap_of(run), 3)} above the best possible"
     parts.append(f"an objective of {number(result.objective)}{above}")
     text = f"The model reached {' and '.join(parts)}."
+    text += f" {compared}" if (compared := expectation.tell_baselines(result.baselines)) else ""
     return text if result.status == "finished" else f"{text} {result.message}"
 
 
@@ -154,7 +159,15 @@ def tiles(run: Run) -> list[Tile]:
         note = f"{of}, delta {small(result.budget.delta)}"
         found.append(Tile("Epsilon planned", f"{result.epsilon_planned:.4g}", note))
     if math.isfinite(result.accuracy):
-        found.append(Tile("Accuracy", f"{100 * result.accuracy:.1f} %", "of the model at the end"))
+        note = "of the model at the end"
+        if (beside := result.baselines) is not None:
+            note = f"most frequent class {100 * beside.majority:.1f} %"
+            if beside.without_privacy is not None:
+                note += f", no privacy {100 * beside.without_privacy:.1f} %"
+        found.append(Tile("Accuracy", f"{100 * result.accuracy:.1f} %", note))
+    if result.plan.get("expected_gain") is not None:
+        middle = result.plan["expected_gain"]["middle"]
+        found.append(Tile("Expected gain", f"{100 * middle:.0f} %", "of what a model without privacy gains"))
     if (gap := gap_of(run)) is not None:
         found.append(Tile("Objective gap", number(gap, 3), "above the best possible"))
     elif run.trace is not None:

@@ -131,6 +131,7 @@ function startChart(figure) {
   const state = { x: chart.x[0], y: chart.y[0], shown: chart.series.map((one) => one.shown) };
   const colour = (k) => `var(--c${k % COLOURS})`;
   const dash = (k) => DASHES[(k + Math.floor(k / COLOURS)) % DASHES.length];
+  const rules = () => chart.rules.filter((rule) => !rule.measure || rule.measure === state.y.key);
   const has = (one) => one.columns[state.x.key] && one.columns[state.y.key];
 
   // what to choose
@@ -174,7 +175,7 @@ function startChart(figure) {
     for (const { one } of seen()) {
       one.columns[state.x.key].forEach((x, k) => found.push([one.label, x, one.columns[state.y.key][k]]));
     }
-    for (const rule of chart.rules) found.push([rule.label, null, rule.y]);
+    for (const rule of rules()) found.push([rule.label, null, rule.y]);
     return found;
   }
 
@@ -207,7 +208,7 @@ function startChart(figure) {
     const marks = [Plot.gridY({ stroke: "var(--rule)", strokeOpacity: 1, ...(state.y.log ? { ticks: decades(everything.map((point) => point.y)) } : { ticks: narrow ? 5 : 7 }) }), Plot.axisY({ label: null, tickSize: 0, ticks: narrow ? 5 : 7,
       ...(state.y.log ? { ticks: decades(everything.map((point) => point.y)), tickFormat: power } : {}) }),
       Plot.axisX({ label: null, ticks: narrow ? 4 : 8 }), Plot.ruleY([null])];
-    for (const rule of chart.rules) {
+    for (const rule of rules()) {
       marks.push(Plot.ruleY([rule.y], { stroke: "var(--ink)", strokeWidth: 1.5, strokeDasharray: "3 3" }));
       marks.push(Plot.text([rule], { y: "y", frameAnchor: "left", textAnchor: "start", text: "label", dx: 6, dy: -8, fill: "var(--ink)",
         stroke: "var(--surface)", strokeWidth: 4 }));
@@ -219,7 +220,7 @@ function startChart(figure) {
     }
     marks.push(Plot.tip(everything, Plot.pointer({ x: "x", y: "y", fill: "var(--surface)", stroke: "var(--edge)",
       title: (point) => `${point.label}\n${state.x.label}: ${plain(point.x)}\n${state.y.label}: ${plain(point.y)}` })));
-    const levels = chart.rules.map((rule) => rule.y);
+    const levels = rules().map((rule) => rule.y);
     const svg = Plot.plot({
       width, height: narrow ? 270 : 360, marginLeft: narrow ? 46 : 54, marginRight: 18, marginTop: 34, marginBottom: 44,
       style: { background: "none", color: "inherit", fontFamily: "inherit", fontSize: "12px" },
