@@ -96,8 +96,6 @@ def fresh_cache() -> Iterator[None]:
     before = os.environ.get("RELAYDP_COMPILED")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["RELAYDP_COMPILED"] = folder
-        for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"):
-            os.environ.pop(name, None)  # set by relaydp's import in this process, and inherited by workers
         try:
             yield
         finally:

@@ -16,55 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from relaydp._version import __version__
 
-# Convex problems to 1e-12, and noise with enough bits to hide a value: float64 throughout.
-# And one way to draw from a key, whatever the environment says: a simulation's seed is all that it depends on.
-os.environ["JAX_ENABLE_X64"] = os.environ["JAX_THREEFRY_PARTITIONABLE"] = "1"
+# Convex problems to 1e-12, and noise with enough bits to hide a value: float64 throughout. This is all that importing
+# relaydp changes. It cannot wait for relaydp._jax, which makes all other settings of JAX: whoever imports relaydp and
+# then makes an array of their own, before they call anything here, would have it in float32. JAX reads the variable
+# when it is imported; where it is already, the environment stays as it was.
 if "jax" in sys.modules:
-    for _name in ("jax_enable_x64", "jax_threefry_partitionable"):
-        sys.modules["jax"].config.update(_name, True)
-
-
-def _keep_compiled() -> None:
-    """Let JAX keep what it compiles in the user's cache folder: a second process starts some 3 s earlier.
-
-    RELAYDP_COMPILED=0 turns it off, RELAYDP_COMPILED=FOLDER moves it; JAX's own settings, where there are any, stand.
-    Compiled code is for one kind of processor, so each kind has a folder of its own, which must be the user's and
-    nobody else's to write to. Where it cannot be, nothing is kept and nothing is said.
-    """
-    asked = os.environ.get("RELAYDP_COMPILED", "")
-    given = any(name in os.environ for name in ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"))
-    if asked == "0" or given or os.name != "posix":
-        return
-    import warnings
-    import zlib
-
-    try:
-        with open("/proc/cpuinfo", "rb") as facts:  # the first processor's lines, without those that change
-            lines = facts.read(8192).split(b"\n\n")[0].splitlines()
-        kind = zlib.crc32(b"".join(line for line in lines if line.startswith((b"vendor", b"model", b"flags", b"Feat"))))
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        folder = os.path.join(asked or os.path.join(home, "relaydp", "compiled"), f"{os.uname().machine}-{kind:08x}")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        about = os.stat(folder)
-        if about.st_uid != os.getuid() or about.st_mode & 0o022 or not os.access(folder, os.W_OK | os.X_OK):
-            return
-        entries = [entry.path for entry in os.scandir(folder)]
-        if len(entries) > MOST_COMPILED:  # some 30 kB each; begin anew rather than keep account of their use
-            for path in entries:
-                os.unlink(path)
-    except OSError:
-        return
-    # an entry cut short by a crash or a full disk is compiled anew: nothing the user need know
-    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
-    settings = {"jax_compilation_cache_dir": folder, "jax_persistent_cache_min_compile_time_secs": 0.1}
-    for name, value in settings.items():
-        os.environ.setdefault(name.upper(), str(value))
-        if "jax" in sys.modules:
-            sys.modules["jax"].config.update(name, value)
-
-
-MOST_COMPILED = 2000
-_keep_compiled()
+    sys.modules["jax"].config.update("jax_enable_x64", True)
+else:
+    os.environ["JAX_ENABLE_X64"] = "1"
 
 # public name -> the module it lives in
 _HOMES = {

@@ -6,6 +6,8 @@ import jax
 import numpy as np
 from jax.typing import DTypeLike
 
+import relaydp._jax  # noqa: F401 (JAX's settings)
+
 
 def placed(value: Any, dtype: DTypeLike | None = None) -> jax.Array:
     """`value` as an array of JAX, copied by NumPy.

@@ -1,6 +1,7 @@
 """The package as a whole: public names, import order of the rooms, versions that agree."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -15,12 +16,12 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "relaydp"
 
 # Each room may import those before it and no other; some are one file. A room's own modules are free.
-ORDER = (
-    "_version defaults errors arrays _atomic _toml prox graph privacy data problem algorithm oracle certificate".split()
-)
-ORDER += "planning result engine estimator attack auditing report paper settings party network cluster cli".split()
+ORDER = "_version defaults errors _jax arrays _atomic _toml prox graph privacy data problem algorithm oracle".split()
+ORDER += "certificate planning result engine estimator attack auditing report paper".split()
+ORDER += "settings party network cluster cli".split()
 SIDE = {
-    **{name: {"errors"} for name in ("_toml", "graph", "privacy", "data")},
+    **{name: {"errors"} for name in ("_toml", "data")},
+    **{name: {"errors", "_jax"} for name in ("graph", "privacy")},
     "prox": {"arrays", "errors"},
     # an attack sees messages and public facts: neither the engine that made them nor anybody's records
     "attack": {"arrays", "errors", "prox", "graph", "problem", "algorithm", "result"},
@@ -145,6 +146,74 @@ def test_importing_the_package_is_cheap():
     """`relaydp --help` must not wait for JAX: the bare import loads none of the heavy packages."""
     code = "import sys, relaydp; print([m for m in ('jax', 'scipy', 'sklearn', 'numpy') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("before", ["", "import jax"])
+def test_importing_the_package_changes_nothing_but_float64(before, tmp_path):
+    """The environment, the filters of warnings and the disk are the user's; relaydp/__init__.py says why float64 is
+    not."""
+    code = f"import os, warnings\n{before}\nenvironment, filters = dict(os.environ), list(warnings.filters)\n"
+    code += "import relaydp\nassert warnings.filters == filters\n"
+    code += "print(sorted(dict(os.environ).items() ^ environment.items()))"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "RELAYDP_COMPILED"))}
+    where = {"XDG_CACHE_HOME": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", code], env=kept | where, capture_output=True, text=True)
+    changed = [] if before else [("JAX_ENABLE_X64", "1")]  # where JAX is there, it is told directly
+    assert ended.stdout.strip() == str(changed), ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_first_use_of_jax_writes_nothing_to_the_environment():
+    """Processes started from this one make their own settings."""
+    code = "import os, relaydp, jax\nenvironment = dict(os.environ)\n"
+    code += "import relaydp.engine\nassert os.environ == environment"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "RELAYDP_COMPILED"))}
+    subprocess.run([sys.executable, "-c", code], env=kept, check=True)
+
+
+def test_programs_are_kept_even_where_jax_was_used_before(tmp_path):
+    code = "import relaydp, jax\njax.jit(lambda x: x + 1)(1.0)\n"
+    code += "import relaydp.engine\njax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)\n"
+    code += "jax.jit(lambda x: x + 2)(1.0)"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    subprocess.run([sys.executable, "-c", code], env=kept | {"RELAYDP_COMPILED": str(tmp_path)}, check=True)
+    assert list(tmp_path.rglob("*-cache"))
+
+
+def modules_and_imports():
+    """Every module of ours, and what it imports when it is imported itself."""
+
+    def outside_functions(node):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from (alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                yield from (f"{child.module}.{alias.name}" for alias in child.names)
+            elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                types_only = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+                yield from () if types_only else outside_functions(child)
+
+    for path in SOURCE.rglob("*.py"):
+        name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+        yield name, set(outside_functions(ast.parse(path.read_text())))
+
+
+def test_whatever_imports_jax_imports_its_settings():
+    imports = dict(modules_and_imports())
+
+    def reach(name, seen):
+        parts = name.split(".")
+        for count in range(2, len(parts) + 1):  # importing a module imports the packages that it is in
+            here = ".".join(parts[:count])
+            if here in imports and here not in seen:
+                seen.add(here)
+                for found in imports[here]:
+                    reach(found, seen)
+        return seen
+
+    users = {name for name, found in imports.items() if any(each.split(".")[0] == "jax" for each in found)}
+    assert len(users) > 50
+    assert [name for name in sorted(users) if "relaydp._jax" not in reach(name, set())] == []
 
 
 @pytest.mark.parametrize("first", ["import jax; import relaydp", "import relaydp; import jax"])

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+import relaydp._jax  # noqa: F401 (JAX's settings)
 from relaydp.errors import InputError, choose
 from relaydp.graph.graph import Graph, whole
 from relaydp.graph.walks import RANDOM_WALKS, WALKS, cycle, stepper, tour

@@ -31,6 +31,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+import relaydp._jax  # noqa: F401 (JAX's settings)
+
 MEMORY = 5  # differences kept
 PATIENCE = 100  # passes over the records before momentum takes over
 INNER_STEPS = 2000  # passes with momentum; it stops long before, at rounding

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+import relaydp._jax  # noqa: F401 (JAX's settings)
 from relaydp.errors import PrivacyError
 
 FAR = 1e200  # larger norms count as infinite: c/norm would lose digits near 0, and with them the bound c

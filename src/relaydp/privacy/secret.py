@@ -69,6 +69,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike, NDArray
 
+import relaydp._jax  # noqa: F401 (JAX's settings)
 from relaydp.errors import InputError, PrivacyError
 from relaydp.privacy.budget import DELTA_FLOOR as DELTA_FLOOR  # the smallest delta that (8) admits
 from relaydp.privacy.proven import EPSILON_CEILING as EPSILON_CEILING
