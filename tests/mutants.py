@@ -59,6 +59,7 @@ DEALT = test("problem/test_partition.py::test_a_split_that_may_look_at_the_recor
 HELD = test("problem/test_partition.py::test_a_split_that_is_none_is_refused_in_every_run")
 PRIOR = test("problem/test_partition.py::test_a_prior_of_the_private_records_is_refused")
 ALONE = test("oracle/test_oracle.py::test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged")
+RULE = test("auditing/test_audit.py::test_the_rules_clip_is_enforced_and_charged")
 PURPOSES = test("oracle/test_oracle.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
 
 
@@ -188,6 +189,22 @@ MUTANTS = [
         "norm capped before clipping", "problem/problem.py", "norm=column(norm),",
         "norm=column(np.minimum(norm, 1.0)),", "audit",
     ),
+    # the clip that the rule for accuracy chooses, below the bound
+    Mutant(
+        "rule: the bound is enforced, not its clip", "engine/loop.py", "placed(plan.clip),",
+        "placed(problem.gradient_bound()),", RULE,
+    ),
+    Mutant(
+        "rule: sensitivity of its clip, gradients of the bound", "planning/planner.py",
+        "wanted, budget, noise, ratio)\n    plan = Plan(",
+        "wanted, budget, noise, ratio)\n    facts = _facts(problem, kind)\n    plan = Plan(", RULE,
+    ),
+    Mutant(
+        "rule: sensitivity of half its clip", "planning/planner.py",
+        "return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook)",
+        "facts = __import__('dataclasses').replace(facts, clip=0.5 * facts.clip)\n        "
+        "return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook)", RULE,
+    ),
     # the oracle
     Mutant("oracle asked twice", "oracle/oracle.py", "if self._asked:", "if False:", ONCE),
     Mutant(
@@ -212,8 +229,8 @@ MUTANTS = [
         "clip = placed(10.0 * facts.clip)", ALONE,
     ),
     Mutant(
-        "solve_alone's noise x 0.8", "engine/solving_alone.py", "noise = placed(a / L), placed(scales)",
-        "noise = placed(a / L), placed(0.8 * scales)", ALONE,
+        "solve_alone's noise x 0.8", "engine/solving_alone.py", "placed(asked_at)), placed(scales)",
+        "placed(asked_at)), placed(0.8 * scales)", ALONE,
     ),
     # what is public
     Mutant("classes from the records", "problem/problem.py", "if self.found:", "if False:", DECLARED),

@@ -284,6 +284,66 @@ def test_agents_that_skip_rounds_act_with_their_probability_and_still_agree():
     assert private.messages == 2 * private.ledger.counts.sum()  # two neighbours each
 
 
+# -- relay gradient itself
+
+
+def nesterov(gradients, prox, t, a, x0, laps):
+    """Accelerated gradient descent on the mean of the agents' functions, asked at a times the model; plain NumPy.
+    One row a lap: (the model before it, every agent's gradient in it, the model after it)."""
+    x = last = np.asarray(x0, float)
+    rows = []
+    for k in range(laps):
+        v = x + (k - 1) / (k + 2) * (x - last)
+        each = np.array([gradient(a * v) for gradient in gradients])
+        last, x = x, prox(v - t * each.mean(axis=0), t)
+        rows.append((last, each, x))
+    return rows
+
+
+@pytest.mark.parametrize("penalty", [("none", 1.0), ("l1", 2.0)], ids=lambda p: p[0])
+@pytest.mark.parametrize(
+    ("graph", "walk", "start"), [("ring", "cyclic", 2), ("star", "tour", 3), ("star", "tour", 0), ("path", "tour", 2)]
+)
+def test_relay_gradient_is_nesterovs_method_on_the_mean_gradient(graph, walk, start, penalty):
+    """Whatever the walk, also where a tour comes by an agent again: all that is sent, hop by hop, and the answer."""
+    (name, a), laps, n = penalty, 30, 6
+    options, prox = PENALTIES[name]
+    data, x0 = records(), np.array([0.3, -0.2, 0.0, 0.1, 1.0])
+    problem = rd.least_squares(data, agents=SIZES, l2=0.3, **options)
+    asked = {"steps": {"stepsize": 0.1, "stretch": a}, "walk": walk, "start": start, "x0": x0, "activations": laps}
+    result = rd.solve(problem, GRAPHS[graph], "relay-gradient", **asked)
+    gradients, at = [], 0
+    for size in SIZES:
+        A, c = data.X[at : at + size], data.y[at : at + size]
+        gradients.append(lambda v, A=A, c=c: A.T @ (A @ v - c) / len(c) + 0.3 * v)
+        at += size
+    expected = nesterov(gradients, prox, 0.1, a, x0, laps)
+    sent, hops = result.transcript, len(result.transcript) // laps
+    assert sent.sender[0] == start and len(sent) == laps * hops and (hops > n) == (graph != "ring")
+    for k, (before, each, after) in enumerate(expected):
+        acted, S = set(), np.zeros(5)
+        for row in range(k * hops, (k + 1) * hops):
+            i = int(sent.sender[row])
+            if i not in acted:
+                S = S + each[i] / n
+                acted.add(i)
+            done = len(acted) == n  # from the lap's last agent on, the new model travels with an empty sum
+            assert np.abs(sent.x[row] - (after if done else before)).max() <= 1e-10
+            assert np.abs(sent.total[row] - (0 if done else S)).max() <= 1e-10
+    assert np.abs(result.x - expected[-1][2]).max() <= 1e-10
+    assert (result.plf, result.hops) == (laps, laps * hops)
+
+
+def test_relay_gradients_steps_have_a_limit_unless_gradients_are_clipped():
+    problem = make_problem()
+    with pytest.raises(rd.errors.InputError, match=r"stepsize=.*is not below.*4/\(3 L\)"):
+        rd.solve(problem, rd.ring(6), "relay-gradient", steps={"stepsize": 10.0})
+    with pytest.raises(rd.errors.InputError, match="stepsize"):
+        rd.solve(problem, rd.ring(6), "relay-gradient", steps={"stepsize": 0.4, "stretch": 100.0})
+    with pytest.raises(rd.errors.InputError, match="fixed order.*tour"):
+        rd.solve(problem, rd.ring(6), "relay-gradient", walk="random")
+
+
 # -- RECAL itself
 
 

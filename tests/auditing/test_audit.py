@@ -128,7 +128,7 @@ def test_a_pair_of_ones_own_is_checked():
 
 # a baton, copies, pushes, edges; the slow test below has all algorithms
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("name", ["recal", "dgd", "rw-admm-linearised", "tripd-dist"])
+@pytest.mark.parametrize("name", ["recal", "dgd", "rw-admm-linearised", "tripd-dist", "relay-gradient"])
 def test_the_sound_mechanism_stands(name):
     report = quick(name, budget=rd.Budget(4.0, 1e-5))
     assert report.verdict == "consistent" and not report.refuted
@@ -190,6 +190,20 @@ def test_a_users_problem_is_audited_with_its_own_loss():
     assert report.verdict == "consistent" and report.agents == 3
     # opposite labels of a logistic loss differ by ||a||, half of what clipping allows
     assert math.isclose(report.reach, epsilon_exact(rd.Budget(4.0, 1e-5).rho / 4, 1e-5), rel_tol=1e-6)
+
+
+def test_the_rules_clip_is_enforced_and_charged():
+    """Of a classifier, far below the bound: nearly everywhere opposite labels then differ by 2c, and not by ||a||."""
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(30, 3))
+    problem = rd.logistic(rd.Records(X, np.sign(X[:, 0])), agents=3, record_norm=1.0)
+    plan = rd.plan(problem, rd.ring(3), ONE, activations=20, seed=0)
+    assert plan.for_accuracy and plan.clip < 0.5 * problem.gradient_bound()
+    options = {"problem": problem, "budget": ONE, "steps": "tuned", "ratio": None, "activations": 20}
+    report = quick("relay-gradient", **options)
+    assert report.verdict == "consistent" and all(check.passed for check in report.checks)
+    assert [check.name for check in report.checks][:2] == ["price", "values"] and len(report.checks) == 7
+    assert 0.8 * report.claimed < report.reach <= report.claimed and report.epsilon < report.claimed
 
 
 def test_coordinates_that_a_prox_hides_are_left_out():

@@ -12,6 +12,8 @@ NEEDED = {
     "fused kernel leaves last rows unclipped", "norm capped before clipping", "objective noise x 0.8",
     "sampler scale x 0.8", "solve_alone clips at 10c", "one seed for two runs", "oracle asked twice",
     "oracle answers where nobody acts", "secret draws replaced by zeros", "walk seed equals noise seed",
+    "rule: the bound is enforced, not its clip", "rule: sensitivity of its clip, gradients of the bound",
+    "rule: sensitivity of half its clip",
 }  # fmt: skip
 CHEAP = ["oracle asked twice", "init may ask"]
 

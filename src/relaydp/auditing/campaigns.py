@@ -441,7 +441,7 @@ def true_records(problem: Problem, agents: np.ndarray) -> np.ndarray:
 def gradient_errors(found: Inferred, problem: Problem, result: Result) -> np.ndarray:
     """||found - true|| / ||true|| of each inferred gradient, at the inferred point."""
     agent_records = problem.working_records
-    clip = problem.gradient_bound() if result.mechanism == "gradient" else None
+    clip = result.config["facts"]["clip"] if result.mechanism == "gradient" else None  # the plan's, not the bound
     bound = None if clip is None else jnp.asarray(clip)
     each = jax.jit(lambda who, at: jax.lax.map(lambda one: agent_records.gradient(one[0], one[1], bound), (who, at)))
     true = np.asarray(each(jnp.asarray(found.agent, jnp.int32), jnp.asarray(found.point)))
