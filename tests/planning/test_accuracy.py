@@ -1,0 +1,296 @@
+"""The rule that plans private classifiers for accuracy, and what 'auto' means."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import relaydp as rd
+from relaydp.algorithm.relay_gradient import MOST
+from relaydp.planning.accuracy import (
+    FEWEST,
+    MOST_LAPS,
+    STRETCH,
+    Expectation,
+    expectation,
+    laps_for,
+    noise_of,
+    rule_alone,
+    rule_for,
+)
+from relaydp.planning.planner import resolve_algorithm
+from relaydp.planning.quadratic import LARGE
+from relaydp.privacy import rho_for
+
+DELTA = 1e-5
+BUDGET = rd.Budget(1.0, DELTA)
+SIZES = [300, 400, 350, 5000]
+FACTS = rd.public_facts(SIZES, features=20, record_norm=1.0)
+LARGER = rd.public_facts([10 * size for size in SIZES], features=20, record_norm=1.0)
+UNMEASURED = {"trace": False, "reference": False}
+
+
+def rule_at(epsilon, facts=FACTS, **options):
+    return rule_for(facts, np.full(facts.agents, rho_for(epsilon, DELTA)), **options)
+
+
+def toy(loss="logistic", seed=0, sizes=(60, 80, 100), unit=1.0, **options):
+    draw = np.random.default_rng(seed)
+    X = draw.uniform(-0.5, 0.5, size=(sum(sizes), 6))
+    score = X @ np.arange(6.0)
+    y = {"logistic": np.sign(score), "softmax": np.digitize(score, (-0.5, 0.5))}.get(loss, score / 15)
+    classes = {"logistic": (-1, 1), "softmax": (0, 1, 2)}.get(loss)
+    data = rd.Records(unit * X, y, classes=classes, test=rd.Records(unit * X[::3], y[::3], classes=classes))
+    return getattr(rd, loss)(data, agents=list(sizes), **options)
+
+
+# -- the rule
+
+
+def test_the_noise_is_that_of_the_mean_gradient_in_one_lap():
+    """(1) against the plan's own scales: a lap adds up the agents' noise, and has 1/laps of the budget."""
+    plan = rd.plan(FACTS, rd.ring(4), BUDGET)
+    lap = np.sqrt((plan.scales**2).sum(axis=1)) / 4
+    rho = np.full(4, rho_for(1.0, DELTA))
+    expected = plan.clip * noise_of(FACTS.sizes, rho) * math.sqrt(plan.activations)
+    assert lap == pytest.approx(np.full(plan.activations, expected), rel=1e-9)
+
+
+def test_the_usual_problem_has_the_usual_plan():
+    """By hand, from the equations of the docstring, where the noise is what they were written around."""
+    sizes = np.full(8, 1500)
+    mu = 2 / (math.sqrt(8) * 1500 * 1.3e-3)  # so that (1) is 0.0013
+    facts = rd.public_facts(sizes, features=784, record_norm=2.0)
+    rule = rule_for(facts, np.full(8, mu**2 / 2))
+    assert facts.bound == 2.0 and rule.laps == 100
+    assert rule.facts.clip == pytest.approx(2.0 / 20, rel=1e-12)
+    assert float(rule.steps.stretch) == 2.0
+    assert 2.0 * float(rule.steps.stepsize) == pytest.approx(1 / 16 / (0.0013 * 2.0**2), rel=1e-12)
+
+
+def test_more_budget_never_means_fewer_laps_or_a_wider_clip_and_nothing_jumps():
+    """Neighbouring budgets, 2 % apart, have neighbouring plans, from nearly nothing learnt to nearly nothing lost."""
+    epsilons = np.geomspace(0.01, 60.0, 450)
+    rules = [rule_at(epsilon, LARGER) for epsilon in epsilons]
+    laps = np.array([rule.laps for rule in rules])
+    clips = np.array([rule.facts.clip for rule in rules])
+    steps = np.array([float(rule.steps.stepsize) for rule in rules])
+    assert laps[0] == FEWEST and laps[-1] == MOST_LAPS
+    assert (np.diff(laps) >= 0).all() and (np.diff(clips) <= 0).all()
+    assert (np.diff(laps) <= 1 + 0.02 * laps[:-1]).all()
+    assert np.abs(np.diff(np.log(clips))).max() < 0.02
+    assert np.abs(np.diff(np.log(steps))).max() < 0.08  # a lap more of 25 is 4 %, to the power 1.5
+    assert clips.max() <= LARGER.bound and (clips > 0).all() and np.isfinite(steps).all()
+
+
+def test_more_records_are_as_good_as_more_budget():
+    """Only their product counts, so that the plan of ten times the records is that of a tenth of the noise."""
+    rho = np.full(4, 0.02)
+    one, two = rule_for(FACTS, 100 * rho), rule_for(replace(FACTS, sizes=10 * FACTS.sizes), rho)
+    assert one.laps == two.laps and one.expected == pytest.approx(two.expected)
+    assert one.facts.clip == pytest.approx(two.facts.clip, rel=1e-12)
+    assert float(one.steps.stepsize) == pytest.approx(float(two.steps.stepsize), rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_other_units_give_the_same_classifier(loss):
+    """Features and their bound times ten: the model is a tenth, and every prediction the same."""
+    one, ten = (
+        rd.solve(toy(loss, unit=unit, record_norm=unit), rd.ring(3), budget=BUDGET, seed=1, trace=2)
+        for unit in (1.0, 10.0)
+    )
+    assert one.algorithm == ten.algorithm == "relay-gradient" and one.activations == ten.activations
+    assert ten.plan["clip"] == pytest.approx(10 * one.plan["clip"], rel=1e-12)
+    assert np.abs(ten.x - one.x / 10).max() <= 1e-9 * np.abs(one.x).max()
+    assert one.accuracy == ten.accuracy and one.x.any()
+
+
+def test_a_clip_that_the_user_gave_stays():
+    problem = toy(record_norm=1.0, clip=0.3)
+    plan = rd.plan(problem, rd.ring(3), BUDGET)
+    assert plan.for_accuracy and plan.clip == 0.3 and problem.public_facts().bound is None
+    assert rd.solve(problem, rd.ring(3), budget=BUDGET, **UNMEASURED).plan["clip"] == 0.3
+    assert rd.plan(replace(FACTS, clip=0.7, bound=None), rd.ring(4), BUDGET).clip == 0.7
+
+
+def test_the_step_follows_the_clip_that_the_user_gave():
+    """(4) with the bound in its place: nothing is known of a record's gradient but the clip."""
+    one, half = (rule_at(1.0, replace(FACTS, clip=clip, bound=None)) for clip in (0.2, 0.1))
+    assert one.laps == half.laps
+    assert float(half.steps.stepsize) == pytest.approx(4 * float(one.steps.stepsize), rel=1e-12)
+
+
+def test_a_ridge_caps_the_step_and_a_small_one_leaves_it_alone():
+    free = float(rule_at(1.0).steps.stepsize)
+    for l2 in (1e-4, 0.01, 1.0, 100.0):
+        facts = rd.public_facts(SIZES, features=20, record_norm=1.0, l2=l2)
+        step = float(rule_at(1.0, facts).steps.stepsize)
+        assert step <= free and STRETCH * step * l2 < MOST
+        assert (step == free) == (l2 <= 0.01)
+    result = rd.solve(toy(record_norm=1.0, l2=100.0), rd.ring(3), budget=rd.Budget(20.0, DELTA), seed=0, trace=False)
+    assert result.status == "finished" and np.abs(result.x).max() < 0.1
+
+
+def test_laps_by_hand_are_made_and_the_step_goes_with_them():
+    plan = rd.plan(LARGER, rd.ring(4), BUDGET, activations=20)
+    free = rd.plan(LARGER, rd.ring(4), BUDGET)
+    assert plan.activations == 20 != free.activations and plan.clip == free.clip
+    ratio = float(plan.steps.stepsize) / float(free.steps.stepsize)
+    assert ratio == pytest.approx((free.activations / 20) ** 1.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("noise", [1e-9, 1e-4, 1.3e-3, 0.05, 10.0])
+def test_laps_are_within_their_limits(noise):
+    assert FEWEST <= laps_for(noise) <= MOST_LAPS
+
+
+# -- what it costs
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_agents_of_unequal_size_spend_exactly_the_budget(epsilon):
+    budget = rd.Budget(epsilon, DELTA)
+    plan = rd.plan(FACTS, rd.star(4), budget)
+    assert plan.algorithm.name == "relay-gradient"
+    assert epsilon * (1 - 1e-6) < plan.epsilon <= epsilon
+    assert plan.ledger.spent() == pytest.approx(np.full(4, budget.rho), rel=1e-9)
+    assert (plan.ledger.counts == plan.activations).all()
+    assert plan.scales * FACTS.sizes == pytest.approx(np.broadcast_to(plan.scales[0, 0] * 300, plan.scales.shape))
+    assert plan.sensitivity == pytest.approx(2 * plan.clip / FACTS.sizes)
+    private = rd.solve(toy(record_norm=1.0, sizes=(40, 80, 160)), rd.path(3), budget=budget, **UNMEASURED)
+    assert private.private and epsilon * (1 - 1e-6) < private.epsilon <= epsilon
+
+
+def test_agents_that_allow_less_have_more_noise_and_are_planned_for():
+    free, less = (rd.plan(LARGER, rd.ring(4), BUDGET, limits=limits) for limits in (None, {3: 0.01}))
+    assert less.ledger.epsilon_of(3, DELTA) == pytest.approx(0.01, rel=1e-4)
+    assert [less.ledger.epsilon_of(i, DELTA) for i in range(3)] == pytest.approx([1.0] * 3, rel=1e-6)
+    assert less.activations < free.activations and less.expected.middle <= free.expected.middle
+
+
+def test_a_plan_does_not_depend_on_the_records():
+    one, two = (rd.plan(toy(seed=seed, record_norm=1.0), rd.ring(3), BUDGET) for seed in (0, 1))
+    assert one.summary() == two.summary() and one.ledger == two.ledger and one.expected == two.expected
+    facts = rd.public_facts([60, 80, 100], features=6, record_norm=1.0)
+    assert rd.plan(facts, rd.ring(3), BUDGET).summary() == one.summary()
+
+
+def test_a_plan_is_made_for_more_agents_than_can_be_simulated():
+    n = LARGE + 88
+    plan = rd.plan(rd.public_facts([50] * n, features=5, record_norm=1.0), rd.ring(n), BUDGET)
+    assert plan.algorithm.name == "relay-gradient" and plan.expected is not None
+    assert 1.0 - 1e-6 < plan.epsilon <= 1.0
+
+
+# -- what to expect
+
+
+def test_expectations_are_shares_in_order_and_fall_with_the_noise():
+    rows = np.array([expectation(2.0**at) for at in np.linspace(-20, 3, 200)])
+    assert (rows >= 0).all() and (rows <= 1).all()
+    assert (np.diff(rows, axis=1) >= 0).all() and (np.diff(rows, axis=0) <= 1e-12).all()
+    assert np.abs(np.diff(rows, axis=0)).max() < 0.12  # 0.12 doublings apart
+
+
+def test_an_expectation_is_an_accuracy_where_the_ends_are_known():
+    low, middle, high = Expectation(0.0, 0.5, 1.0).accuracy(0.6, 0.8)
+    assert (low, middle, high) == pytest.approx((0.6, 0.7, 0.8))
+
+
+def test_a_plan_says_what_to_expect():
+    plan = rd.plan(FACTS, rd.ring(4), BUDGET)
+    found = json.loads(json.dumps(plan.summary(), allow_nan=False))["expected_gain"]
+    assert found == plan.expected._asdict() and 0 <= found["low"] <= found["middle"] <= found["high"] <= 1
+    assert "of the gain without privacy" in repr(plan) and plan.outlook is None and plan.predicted is None
+    for_loss = rd.plan(FACTS, rd.ring(4), BUDGET, objective="loss", activations=4, steps="paper")
+    assert for_loss.expected is None and for_loss.summary()["expected_gain"] is None and for_loss.predicted > 0
+
+
+# -- each agent alone
+
+
+def test_alone_the_rule_is_that_of_one_agent():
+    facts = rd.public_facts([500], features=20, record_norm=1.0)
+    rho = rho_for(1.0, DELTA)
+    rule, steps = rule_alone(facts, rho)
+    assert rule == rule_for(facts, np.array([rho])) and steps == [float(rule.steps.stepsize)]
+    several, steps = rule_alone(FACTS, rho)
+    smallest = rule_for(rd.public_facts([300], features=20, record_norm=1.0), np.array([rho]))
+    assert several.laps == smallest.laps and several.facts.clip == smallest.facts.clip
+    assert steps * 300 == pytest.approx(steps[0] * FACTS.sizes)  # a step is as long as its agent's noise is small
+
+
+# -- which algorithm, and which objective
+
+
+SOFTMAX = rd.public_facts(SIZES, features=20, classes=3, loss="softmax", record_norm=1.0)
+LEAST = rd.public_facts(SIZES, features=20, loss="least-squares", record_norm=1.0, label_bound=1.0, clip=1.0)
+HUBER = rd.public_facts(SIZES, features=20, loss="huber", record_norm=1.0)
+AUTO = {
+    "classifier": (FACTS, {}, "relay-gradient"),
+    "classes": (SOFTMAX, {}, "relay-gradient"),
+    "cyclic": (FACTS, {"walk": "cyclic"}, "relay-gradient"),
+    "gradient": (FACTS, {"mechanism": "gradient"}, "relay-gradient"),
+    "accuracy": (FACTS, {"objective": "accuracy"}, "relay-gradient"),
+    "no budget": (FACTS, {"budget": None}, "recal"),
+    "loss": (FACTS, {"objective": "loss"}, "recal"),
+    "least squares": (LEAST, {}, "recal"),
+    "huber": (HUBER, {}, "recal"),
+    "random": (FACTS, {"walk": "random"}, "recal"),
+    "lazy": (FACTS, {"walk": "lazy"}, "recal"),
+    "nonbacktracking": (FACTS, {"walk": "nonbacktracking"}, "recal"),
+    "paper": (FACTS, {"steps": "paper"}, "recal"),
+    "steps": (FACTS, {"steps": {"alpha": 1.0, "beta": 0.01, "gamma": 0.1}}, "recal"),
+    "prior": (FACTS, {"prior": object()}, "recal"),
+    "published": (FACTS, {"mechanism": "published"}, "recal"),
+    "none": (FACTS, {"mechanism": None, "budget": None}, "recal"),
+}
+
+
+@pytest.mark.parametrize(("facts", "options", "expected"), AUTO.values(), ids=AUTO.keys())
+def test_auto_is_relay_gradient_for_private_classifiers_and_recal_for_all_else(facts, options, expected):
+    assert resolve_algorithm("auto", facts, **{"budget": BUDGET, **options}) == expected
+    assert resolve_algorithm("nids", facts, **{"budget": BUDGET, **options}) == "nids"
+
+
+def test_every_entrance_resolves_auto_alike():
+    problem, graph = toy(record_norm=1.0, l2=0.05), rd.ring(3)
+    options = {"budget": BUDGET, "activations": 3}
+    assert rd.solve(problem, graph, **options, **UNMEASURED).algorithm == "relay-gradient"
+    assert rd.plan(problem, graph, BUDGET, activations=3).algorithm.name == "relay-gradient"
+    assert rd.solve(problem, graph, activations=3, **UNMEASURED).algorithm == "recal"
+    assert rd.solve(problem, graph, walk="random", steps="paper", **options, **UNMEASURED).algorithm == "recal"
+    public = toy(seed=5, record_norm=1.0, l2=0.05)
+    assert rd.plan(problem, graph, BUDGET, activations=3, prior=public).algorithm.name == "recal"
+    runs = rd.sweep(problem, graph, range(2), [BUDGET], activations=3, progress=False)
+    alone = [rd.solve(problem, graph, seed=seed, **options, **UNMEASURED).x for seed in range(2)]
+    assert runs.x == pytest.approx(np.array(alone), rel=1e-9) and np.isnan(runs.excess).all()
+
+
+def test_a_classifier_planned_for_accuracy_has_no_reference_unless_asked():
+    problem = toy(record_norm=1.0, l2=0.1)
+    options = {"budget": BUDGET, "activations": 3, "seed": 0}
+    assert rd.solve(problem, rd.ring(3), **options).reference is None
+    assert rd.solve(problem, rd.ring(3), **options, reference=True).reference is not None
+    assert rd.solve(problem, rd.ring(3), **options, objective="loss").reference is not None
+
+
+@pytest.mark.parametrize("loss", ["logistic", "least_squares"])
+def test_relay_gradient_is_planned_for_the_loss_too(loss):
+    bounds = {"label_bound": 1.0, "clip": 1.0} if loss == "least_squares" else {}
+    problem = toy(loss, record_norm=1.0, l2=0.1, **bounds)
+    plan = rd.plan(problem, rd.star(3), BUDGET, algorithm="relay-gradient", objective="loss", activations=4)
+    assert plan.expected is None and plan.predicted > 0 and plan.clip == problem.gradient_bound()
+    assert float(plan.steps.stretch) == 1.0 and (float(plan.steps.lap), float(plan.steps.closing)) == (4, 4)
+    assert 1.0 - 1e-6 < plan.epsilon <= 1.0
+
+
+def test_objectives_that_make_no_sense_are_refused():
+    with pytest.raises(rd.errors.InputError, match="has no accuracy"):
+        rd.plan(HUBER, rd.ring(4), BUDGET, objective="accuracy")
+    with pytest.raises(rd.errors.InputError, match="Did you mean 'accuracy'"):
+        rd.plan(FACTS, rd.ring(4), BUDGET, objective="acuracy")
+    with pytest.raises(rd.errors.InputError, match="has no accuracy"):
+        rd.solve(toy("huber", record_norm=1.0), rd.ring(3), objective="accuracy")
