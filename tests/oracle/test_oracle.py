@@ -20,6 +20,7 @@ from relaydp.engine.solving_alone import _choose
 from relaydp.oracle.oracle import Once
 from relaydp.oracle.randomness import ALONE, NOISE, WALK, key_for
 from relaydp.planning import planner
+from relaydp.planning.accuracy import rule_alone
 from relaydp.planning.planner import make_plan
 from relaydp.planning.tuning import Choice, choose_steps
 from relaydp.privacy import gaussian_scale
@@ -67,9 +68,9 @@ def paper(facts, graph):
 def straight_to_the_records(monkeypatch):
     """Planning simulates every algorithm, and refuses there what is refused below: here it is the records' turn."""
 
-    def choose(method, asked, facts, graph, walk, activations, noise):
+    def choose(method, asked, facts, graph, walk, activations, noise, start):
         if method.name != "outside":
-            return choose_steps(method, asked, facts, graph, walk, activations, noise)
+            return choose_steps(method, asked, facts, graph, walk, activations, noise, start)
         return Choice(Steps(jnp.asarray(0.1)), activations or 50, outlook=None)
 
     monkeypatch.setattr(planner, "choose_steps", choose)
@@ -552,16 +553,23 @@ def test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own(solve
 # -- training alone
 
 
+@pytest.mark.parametrize("objective", ["loss", "accuracy"])
 @pytest.mark.parametrize("seed", KINDS.values(), ids=KINDS.keys())
-def test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged(seed):
-    """One step from 0 shows the release: x = -t (g + noise). Every record's gradient is beyond the clip."""
-    agents, features, clip = 40, 30, 0.01
-    problem = toy(agents, 3, features, clip=clip)
-    alone = rd.solve_alone(problem, BUDGET, activations=1, seed=seed)
+def test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged(seed, objective):
+    """One step from 0 shows the release: x = -t (g + noise). Every record's gradient is beyond the clip, which is the
+    user's or the rule's."""
+    agents, features = 40, 30
+    problem = toy(agents, 3, features, clip=0.01 if objective == "loss" else None)
+    alone = rd.solve_alone(problem, BUDGET, activations=1, seed=seed, objective=objective)
+    facts = problem.public_facts()
+    stepsize, clip = _choose(facts, BUDGET.rho, 1, None)[0] / float(facts.smoothness.max()), 0.01
+    if objective == "accuracy":
+        rule, stepsizes = rule_alone(facts, BUDGET.rho, 1)
+        stepsize, clip = stepsizes[0], rule.facts.clip
+        assert np.ptp(stepsizes) == 0 and clip < 0.5 * problem.gradient_bound()
     zeros = np.zeros((agents, features))
     means = clipped_means(problem, np.arange(agents), zeros, clip)
-    scale, facts = float(gaussian_scale(2.0 * clip / 3, BUDGET.rho)), problem.public_facts()
-    stepsize = _choose(facts, BUDGET.rho, 1, None)[0] / float(facts.smoothness.max())
+    scale = float(gaussian_scale(2.0 * clip / 3, BUDGET.rho))
     z = (-alone.x / stepsize - means) / scale
     assert abs(z.std() - 1.0) < 0.13 and abs(z.mean()) < 6 / math.sqrt(z.size)  # six deviations of 1200 draws
     assert abs((z * means).sum() / np.linalg.norm(means)) < 6.0, "the records' part is not the clipped mean"
