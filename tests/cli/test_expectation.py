@@ -91,10 +91,8 @@ def test_a_model_with_one_answer_says_so():
 def write_ages(folder):
     path = folder / "ages.csv"
     draw = np.random.default_rng(0)
-    rows = [
-        f"{age},{height:.2f},{int(age > 60)}"
-        for age, height in zip(draw.integers(18, 96, 60), draw.normal(1.7, 0.1, 60))
-    ]
+    ages, heights = draw.integers(18, 96, 60), draw.normal(1.7, 0.1, 60)
+    rows = [f"{age},{height:.2f},{int(age > 60)}" for age, height in zip(ages, heights, strict=True)]
     path.write_text("\n".join(["age,height,ill", *rows]) + "\n")
     return path
 

@@ -184,6 +184,7 @@ def test_the_demos_table_fits_eighty_columns():
     ]
     console = Console(width=80, record=True, quiet=False, file=io.StringIO())
     summary = {"data": "fashion-small", "graph": "ring(8)", "delta": 1e-5, "rows": rows, "seconds": 9.7}
+    summary["expected_gain"] = {"low": 0.05, "middle": 0.92, "high": 1.0}
     _print(console, summary)
     text = console.export_text()
     assert "…" not in text and max(map(len, text.splitlines())) <= 80

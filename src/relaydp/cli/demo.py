@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from relaydp.report import Curve
 
 AGENTS, EPSILON, DELTA = 8, 1.0, 1e-5
-L2, PASSES = 3e-4, "cyclic"  # what README's table was made with
 SEEDS, ALONE_SEEDS = 16, 4  # runs of the relay, and of all agents alone, that medians are taken over
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 # Where each stage begins in the whole, as measured once on two busy cores, rounded: for the bar only.
@@ -67,7 +66,7 @@ def _train(figure: Path | None, seed: int, console: Console, report: Report) -> 
 
     data = rd.load_data("fashion-small")
     # every bound is public: pixels lie in 0..255, and a record longer than 1 is shrunk to 1
-    problem = rd.logistic(data, agents=AGENTS, l2=L2, record_norm=1.0)
+    problem = rd.logistic(data, agents=AGENTS, record_norm=1.0)
     # machine code for reading the records takes longer to compile than it would save here
     problem = replace(problem, kernels=False)
     graph, budget = rd.ring(AGENTS), rd.Budget(epsilon=EPSILON, delta=DELTA)
@@ -82,7 +81,7 @@ def _train(figure: Path | None, seed: int, console: Console, report: Report) -> 
     )
     one, two, three = (report.hops(f"{k + 1}/3  {text}", STAGES[k], STAGES[k + 1]) for k, text in enumerate(told))
     # the table says nothing of the way or of the minimiser; the figure shows the way
-    options: dict[str, Any] = dict(walk=PASSES, transcript=False, reference=False)
+    options: dict[str, Any] = dict(transcript=False, reference=False)
     options["trace"] = 2 if figure is None else True
 
     def compared() -> tuple[rd.Result, Alone, list[Alone]]:
@@ -97,7 +96,7 @@ def _train(figure: Path | None, seed: int, console: Console, report: Report) -> 
         two(0, 1)
         budgets = [budget] if figure is None else [rd.Budget(epsilon=epsilon, delta=DELTA) for epsilon in EPSILONS]
         seeds = range(seed, seed + SEEDS)
-        runs = rd.sweep(problem, graph, seeds, budgets, walk=PASSES, reference=figure is not None, progress=two)
+        runs = rd.sweep(problem, graph, seeds, budgets, reference=False, progress=two)
         three(0, 1)
         bare, alone, apart = others.result()
     summary = _summary(problem, bare, private, alone, runs, apart, seed)
@@ -158,6 +157,8 @@ def _summary(
         "agents": AGENTS,
         "graph": private.graph,
         "walk": private.walk,
+        "algorithm": private.algorithm,
+        "expected_gain": private.plan["expected_gain"],
         "delta": DELTA,
         "seed": seed,
         "rows": [
@@ -197,6 +198,8 @@ def _summary(
 def _print(console: Console, summary: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from relaydp.report import expectation
+
     table = Table(title=f"{summary['data']}, {summary['graph']}, delta {summary['delta']:g}", title_justify="left")
     for name in ("", "accuracy", "median", "loss F", "epsilon", "PLF", "messages"):  # 80 columns have room for these
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
@@ -224,6 +227,7 @@ def _print(console: Console, summary: dict[str, Any]) -> None:
         "the other agents included. Each private row is a release of its own: on records of yours their costs would "
         "add up. Accuracy (test records) and loss are the demo's own measurement and not covered."
     )
+    console.print(f"Before the run: {expectation.tell_expected(summary['expected_gain'])}")
     if "figure" in summary:
         console.print(f"Figure: {summary['figure']}")
     console.print(f"{summary['seconds']:.1f} s on this machine.", style="dim")
