@@ -96,16 +96,16 @@ def _train(figure: Path | None, seed: int, console: Console, report: Report) -> 
         two(0, 1)
         budgets = [budget] if figure is None else [rd.Budget(epsilon=epsilon, delta=DELTA) for epsilon in EPSILONS]
         seeds = range(seed, seed + SEEDS)
-        runs = rd.sweep(problem, graph, seeds, budgets, reference=False, progress=two)
+        runs = [rd.sweep(problem, graph, seeds, [each], reference=False, progress=two) for each in budgets]
         three(0, 1)
         bare, alone, apart = others.result()
-    summary = _summary(problem, bare, private, alone, runs, apart, seed)
+    summary = _summary(problem, bare, private, alone, runs[budgets.index(budget)], apart, seed)
     if figure is not None:
         from relaydp.report import draw_demo
 
         report("drawing")
-        summary["medians"] = runs.medians()
-        together = _curve(budgets, lambda b: runs.accuracy[runs.of(b)])
+        summary["medians"] = [row for one in runs for row in one.medians()]
+        together = _curve(budgets, lambda b: runs[budgets.index(b)].accuracy)
         own = _curve(budgets, lambda b: _alone_accuracies(problem, b))
         assert bare.trace is not None and private.trace is not None
         traces = {
@@ -136,12 +136,17 @@ def _curve(budgets: list[rd.Budget], accuracies: Any) -> Curve:
 
 
 def _summary(
-    problem: rd.Problem, bare: rd.Result, private: rd.Result, alone: Alone, runs: Any, apart: list[Alone], seed: int
+    problem: rd.Problem,
+    bare: rd.Result,
+    private: rd.Result,
+    alone: Alone,
+    runs: rd.Sweep,
+    apart: list[Alone],
+    seed: int,
 ) -> dict[str, Any]:
     """`private` and `alone` had secret noise and carry a promise; `runs` and `apart` are simulations of their plans."""
     import numpy as np
 
-    at = runs.of(private.budget)
     apart_accuracy = np.concatenate([one.accuracy for one in apart])
 
     def simulated(accuracy: np.ndarray, objective: np.ndarray) -> dict[str, Any]:
@@ -174,7 +179,7 @@ def _summary(
             {
                 "who": f"relay, epsilon {EPSILON:g}",
                 "accuracy": private.accuracy,
-                **simulated(runs.accuracy[at], runs.objective[at]),
+                **simulated(runs.accuracy, runs.objective),
                 "epsilon": private.epsilon,
                 "epsilon_paper": private.epsilon_paper,
                 "plf": private.plf,
