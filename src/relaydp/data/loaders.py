@@ -33,7 +33,7 @@ def _pair(X: np.ndarray, classes: np.ndarray, first: int, second: int) -> tuple[
     return X[kept], np.where(classes[kept] == first, -1, 1).astype(np.int8)
 
 
-def _read_idx(path: Path) -> np.ndarray:
+def read_idx(path: Path) -> np.ndarray:
     """An IDX file: two zero bytes, the type (8: uint8), the number of axes, their lengths, the values."""
     with gzip.open(path) as file:
         data = file.read()
@@ -43,7 +43,7 @@ def _read_idx(path: Path) -> np.ndarray:
 
 
 def _read_idx_pair(originals: tuple[fetch.Original, ...]) -> Parts:
-    images, classes, test_images, test_classes = map(_read_idx, fetch.find(originals))
+    images, classes, test_images, test_classes = map(read_idx, fetch.find(originals))
     train = _pair(images.reshape(len(images), -1), classes, 0, 1)
     return Parts(*train, *_pair(test_images.reshape(len(test_images), -1), test_classes, 0, 1))
 

@@ -1,0 +1,518 @@
+"""How good is the rule for accuracy (`relaydp.planning.accuracy`), and what does a budget buy with it?
+
+    python benchmarks/accuracy.py search            77 problems, 10 budgets, 240 settings; for a GPU
+    python benchmarks/accuracy.py search --quick    five problems and few settings: a minute or two on two cores
+    python benchmarks/accuracy.py bars              the tables of docs/planner.md: a quarter of an hour on two cores
+    python benchmarks/accuracy.py bars --quick      one embedded data set and one small table, 2 seeds
+
+`search` is where the rule's constants come from. On each of the problems of `accuracy_problems.py`, for every budget,
+it runs the method of `algorithm.relay_gradient` with
+
+    grid       every number of laps, clip and product of step and noise of a grid; the best are run again with fresh
+               seeds, and the best of those counts. It is chosen with the held-out records, which nobody could do
+    rule       exactly what the rule plans
+
+and prints the regret: accuracy of the grid's best minus the rule's, medians over the seeds. "Best elsewhere" is the
+regret of the grid's setting that is best on average over the other problems at similar noise. The shares of what a
+model without privacy gains over the most frequent class are the table `GAINS` of the rule's module. One party has the
+records, or eight have them that trust nobody, which changes the noise and nothing else. The last line says by which
+factor on the rule's models their log-loss would be least: 1 where the rule gets their length right.
+
+`bars` reports on other data: the median and the range of test accuracies over seeds, with the default method, with
+`objective="loss"`, and of each agent alone, beside the most frequent class, no privacy, and the range that was
+forecast. No privacy is scikit-learn's logistic regression with l2 = 1e-4 on the same features.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import math
+import os
+import platform
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import accuracy_problems
+import jax
+import jax.numpy as jnp
+import numpy as np
+from accuracy_problems import Development
+from jax import Array
+from sklearn.linear_model import LogisticRegression
+
+import relaydp as rd
+from relaydp.planning.accuracy import GAINS, STRETCH, Rule, noise_of, rule_for
+from relaydp.result import versions
+
+DELTA, RIDGE = 1e-5, 1e-4
+TABLES, QUICK_TABLES = "fashion,mnist,cifar10,ijcnn1", "fashion-small"
+SMALL, QUICK_SMALL = "breast-cancer,digits,bank", "breast-cancer"
+EPSILONS, SMALL_EPSILONS, PARTIES = (0.1, 0.5, 1.0), (0.1, 1.0, 10.0), (2, 8, 32)
+
+
+# -- the search
+
+
+class Grid(NamedTuple):
+    """What is tried."""
+
+    epsilons: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0, 3.0)
+    parties: tuple[int, ...] = (1, 8)
+    laps: tuple[int, ...] = (25, 50, 100, 200)
+    clips: tuple[float, ...] = (0.025, 0.05, 0.1, 0.2)  # as shares of the largest gradient
+    reaches: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-18, -3))  # step x noise
+    seeds: int = 6
+    again: int = 8  # so many of the best are run again
+    fresh: int = 24  # with so many seeds, as the rule is
+
+
+QUICK = Grid((0.1, 1.0), (8,), (25, 100), (0.05, 0.2), (2.0**-7, 2.0**-5, 2.0**-3), seeds=3, again=3, fresh=8)
+QUICK_PROBLEMS = ("mnist23-few", "fashion24-wrong", "mnist1-rest7", "bank-y-few", "table0")
+NUMBERS = 2**27  # float32 of one array (records, runs) at once
+FRESH = 500  # added to a seed where the same settings are run once more
+FACTORS = 2.0 ** np.arange(-3.0, 3.25, 0.25)
+
+
+@dataclass
+class Search:
+    """What a search leaves: one row per problem, one column per budget."""
+
+    names: np.ndarray
+    kinds: np.ndarray
+    budgets: np.ndarray  # (budgets, 2): epsilon, parties
+    laps: np.ndarray
+    clips: np.ndarray
+    reaches: np.ndarray
+    noise: np.ndarray  # (problems, budgets)
+    grid: np.ndarray  # (problems, budgets, laps, clips, reaches): test accuracy, medians over the seeds
+    best: np.ndarray  # (problems, budgets): of the grid, with fresh seeds
+    rule: np.ndarray  # (problems, budgets)
+    factor: np.ndarray  # (problems, budgets): by which the rule's models have the least log-loss
+    majority: np.ndarray  # (problems,)
+    without: np.ndarray  # (problems,): without privacy
+
+    def save(self, file: Path) -> None:
+        np.savez_compressed(file, **vars(self))
+
+    @classmethod
+    def load(cls, file: Path) -> Search:
+        with np.load(file) as held:
+            return cls(**{name: held[name] for name in cls.__dataclass_fields__})
+
+
+class Settings(NamedTuple):
+    """Runs that are made together, one entry each."""
+
+    noise: np.ndarray  # (1) of the rule: of the mean gradient, if the budget were spent at once, as a share of the clip
+    clip: np.ndarray
+    stepsize: np.ndarray  # on a model that is asked at itself
+
+    def of(self, at: slice) -> Settings:
+        return Settings(*(part[at] for part in self))
+
+
+def search(problems: Iterable[Development], grid: Grid, earlier: Search | None = None) -> Search:
+    """All problems; the grid's results of those that `earlier` has are taken from there."""
+    budgets = [(epsilon, parties) for epsilon in grid.epsilons for parties in grid.parties]
+    rows: list[dict[str, Any]] = []
+    for problem in problems:
+        began, records = time.perf_counter(), problem.load()
+        rules = [_rule(records, *budget) for budget in budgets]
+        noise = np.array([rule.noise for rule in rules])
+        known = None if earlier is None else _known(earlier, problem.name)
+        row: dict[str, Any] = {"names": problem.name, "kinds": problem.kind, "noise": noise}
+        row["grid"], row["best"] = _grid_accuracies(records, noise, grid) if known is None else known
+        row["rule"], row["factor"] = _rule_accuracies(records, rules, grid.fresh)
+        row["majority"] = majority_of(records.y_test)
+        row["without"] = float(fitted(records.X, records.y).score(records.X_test, records.y_test))
+        rows.append(row)
+        short = row["best"] - row["rule"]
+        regret = f"regret {short.mean():.4f}, worst {short.max():.4f}"
+        print(f"{problem.name}: {regret}, {time.perf_counter() - began:.1f} s", flush=True)
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    axes = {name: np.array(getattr(grid, name)) for name in ("laps", "clips", "reaches")}
+    return Search(budgets=np.array(budgets), **axes, **columns)
+
+
+def _known(earlier: Search, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+    at = np.flatnonzero(earlier.names == name)
+    return (earlier.grid[at[0]], earlier.best[at[0]]) if len(at) else None
+
+
+class Planned(NamedTuple):
+    noise: float
+    rule: Rule
+
+
+def _rule(records: accuracy_problems.Records, epsilon: float, parties: int) -> Planned:
+    sizes = [len(part) for part in np.array_split(records.y, parties)]
+    facts = rd.public_facts(sizes, records.X.shape[1], record_norm=1.0)
+    rho = np.full(parties, rd.Budget(epsilon, DELTA).rho)
+    return Planned(noise_of(facts.sizes, rho), rule_for(facts, rho))
+
+
+def _grid_accuracies(
+    records: accuracy_problems.Records, noise: np.ndarray, grid: Grid
+) -> tuple[np.ndarray, np.ndarray]:
+    """All of the grid, (budgets, laps, clips, reaches), and the best with fresh seeds, (budgets,)."""
+    axes = np.meshgrid(noise, grid.clips, grid.reaches, np.arange(grid.seeds), indexing="ij")
+    each, clip, reach = (axis.ravel() for axis in axes[:3])
+    found = []
+    for laps in grid.laps:
+        models = train(records, laps, Settings(each, clip, reach / each), seed=laps)
+        found.append(np.median(accuracies(records, models).reshape(axes[0].shape), axis=-1))
+    everything = np.stack(found, axis=1)
+    order = np.argsort(-everything.reshape(len(noise), -1), axis=1)[:, : grid.again]
+    laps, clips, reaches = np.unravel_index(order, everything.shape[1:])  # each (budgets, again)
+    again = np.zeros(order.shape)
+    for number in np.unique(laps):
+        budget, rank = np.nonzero(laps == number)
+        each, clip = noise[budget], np.array(grid.clips)[clips[budget, rank]]
+        reach = np.array(grid.reaches)[reaches[budget, rank]]
+        some = Settings(*(np.repeat(part, grid.fresh) for part in (each, clip, reach / each)))
+        models = train(records, grid.laps[number], some, seed=grid.laps[number] + FRESH)
+        again[budget, rank] = np.median(accuracies(records, models).reshape(-1, grid.fresh), axis=1)
+    return everything, again.max(1)
+
+
+def _rule_accuracies(
+    records: accuracy_problems.Records, planned: list[Planned], seeds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Accuracies and factors, both (budgets,)."""
+    found, factors = [], []
+    for noise, rule in planned:
+        # Asked at a x with step t, x is 1/a of the model that is asked at itself with step a t.
+        each = (noise, rule.facts.clip, STRETCH * float(rule.steps.stepsize))
+        models = train(records, rule.laps, Settings(*(np.full(seeds, value) for value in each)), seed=1) / STRETCH
+        found.append(np.median(accuracies(records, models)))
+        factors.append(np.median(best_factors(records, models)))
+    return np.array(found), np.array(factors)
+
+
+def train(records: accuracy_problems.Records, laps: int, settings: Settings, seed: int) -> np.ndarray:
+    """Models (features, runs), float32: `algorithm.relay_gradient` with the whole graph's noise drawn at once."""
+    signed = jnp.asarray(records.X * records.y[:, None].astype(np.float32))
+    runs, most = len(settings.noise), max(1, NUMBERS // len(records.y))
+    parts = []
+    for start in range(0, runs, most):
+        some = settings.of(slice(start, start + most))
+        more = 2 ** math.ceil(math.log2(len(some.noise))) - len(some.noise)  # so that few sizes are compiled
+        filled = (np.pad(part, (0, more), mode="edge") for part in some)
+        placed = Settings(*(jnp.asarray(part, jnp.float32) for part in filled))  # type: ignore[arg-type]
+        key = jax.random.key(seed + 1000 * start, impl="rbg")  # drawn fast where there is a GPU
+        parts.append(np.asarray(_descend(signed, jnp.int32(laps), placed, key))[:, : len(some.noise)])
+    return np.concatenate(parts, axis=1)
+
+
+@jax.jit
+def _descend(signed: Array, laps: Array, settings: Settings, key: Array) -> Array:
+    """The lap of `algorithm.relay_gradient` with stretch 1, for every run: rows of `signed` are y_j a_j.
+
+    The gradient of log(1 + exp(-y a'v)) is -y a s with s = sigmoid(-y a'v); clipped to c it has min(s, c/|a|) for s.
+    """
+    norms = jnp.maximum(jnp.linalg.norm(signed, axis=1), 1e-9)[:, None]
+    scale = settings.noise * settings.clip * jnp.sqrt(laps.astype(jnp.float32))
+    shape = (signed.shape[1], settings.noise.shape[0])
+
+    def lap(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        x, last = state
+        t = k.astype(jnp.float32)
+        v = x + (t - 1.0) / (t + 2.0) * (x - last)
+        slopes = jnp.minimum(jax.nn.sigmoid(-(signed @ v)), settings.clip[None, :] / norms)
+        noise = scale[None, :] * jax.random.normal(jax.random.fold_in(key, k), shape, jnp.float32)
+        gradient = noise - signed.T @ slopes / signed.shape[0]
+        return v - settings.stepsize[None, :] * gradient, x
+
+    zero = jnp.zeros(shape, jnp.float32)
+    return jax.lax.fori_loop(jnp.int32(0), laps, lap, (zero, zero))[0]
+
+
+def accuracies(records: accuracy_problems.Records, models: np.ndarray) -> np.ndarray:
+    """Of each model, on the held-out records."""
+    signed = records.X_test * records.y_test[:, None].astype(np.float32)
+    most = max(1, NUMBERS // len(signed))
+    parts = np.array_split(models, math.ceil(models.shape[1] / most), axis=1)
+    return np.concatenate([np.asarray((jnp.asarray(signed) @ jnp.asarray(part) > 0.0).mean(0)) for part in parts])
+
+
+def best_factors(records: accuracy_problems.Records, models: np.ndarray) -> np.ndarray:
+    """Of each model, the factor on its length that makes the held-out log-loss least."""
+    margins = (records.X_test * records.y_test[:, None]) @ models
+    losses = [np.logaddexp(0.0, -factor * margins).mean(0) for factor in FACTORS]
+    return FACTORS[np.argmin(losses, axis=0)]
+
+
+def majority_of(y: np.ndarray) -> float:
+    """The share of the most frequent class."""
+    return float(np.unique(y, return_counts=True)[1].max() / len(y))
+
+
+def fitted(X: np.ndarray, y: np.ndarray) -> LogisticRegression:
+    """No privacy: with a small ridge, since without any some problems have no minimiser."""
+    return LogisticRegression(C=1.0 / (RIDGE * len(y)), fit_intercept=False, tol=1e-6, max_iter=2000).fit(X, y)
+
+
+# -- what a search says
+
+
+def regret(found: Search) -> np.ndarray:
+    """(problems, budgets): how far the rule is below the best of the grid."""
+    return found.best - found.rule
+
+
+def regret_elsewhere(found: Search) -> np.ndarray:
+    """(problems, budgets): the same of the setting that is best on average over those cells of the other problems whose
+    noise is within a factor 2 of this one's. NaN where there is no such cell."""
+    short = found.best[..., None, None, None] - found.grid
+    answer = np.full(found.noise.shape, np.nan)
+    for p, b in np.ndindex(answer.shape):
+        near = alike(found, math.log2(found.noise[p, b]))
+        near[p] = False
+        if near.any():
+            answer[p, b] = short[p, b].ravel()[np.argmin(short[near].mean(0))]
+    return answer
+
+
+def alike(found: Search, log_noise: float) -> np.ndarray:
+    """(problems, budgets): which cells have this noise, within a factor 2."""
+    return np.abs(np.log2(found.noise) - log_noise) <= 1.0
+
+
+def shares(found: Search) -> np.ndarray:
+    """(problems, budgets): what the rule's models have of the gain without privacy; NaN where that is under a point."""
+    gain = (found.without - found.majority)[:, None]
+    part = (found.rule - found.majority[:, None]) / np.where(gain < 0.01, np.nan, gain)
+    return np.clip(part, 0.0, 1.0)
+
+
+def gains(found: Search) -> dict[int, tuple[float, float, float]]:
+    """`GAINS` anew: the 5 %, 50 % and 95 % quantiles of the shares, for noise within a factor 2 of 2^k."""
+    part, log = shares(found), np.log2(found.noise)
+    table = {}
+    for row in range(math.floor(log.min() + 0.5), math.floor(log.max() + 0.5) + 1):
+        some = part[alike(found, row) & np.isfinite(part)]
+        if some.size:
+            low, middle, high = np.quantile(some, [0.05, 0.5, 0.95])
+            table[row] = (float(low), float(middle), float(high))
+    return table
+
+
+def search_tables(found: Search) -> str:
+    """What `search` prints, as Markdown."""
+    mine, other = regret(found), regret_elsewhere(found)
+    parts = ["### Regret of the rule against the best of the grid\n"]
+    parts.append("| problems | cells | rule: mean | worst (where) | best elsewhere: mean | worst |\n|" + "---|" * 6)
+    for kind in [*dict.fromkeys(found.kinds), "all"]:
+        at = np.flatnonzero((found.kinds == kind) | (kind == "all"))
+        p, b = np.unravel_index(np.argmax(mine[at]), mine[at].shape)
+        where = f"{found.names[at[p]]}, epsilon {found.budgets[b][0]:g}, parties {found.budgets[b][1]:g}"
+        cells = [str(kind), str(mine[at].size), f"{mine[at].mean():.4f}", f"{mine[at].max():.4f} ({where})"]
+        parts.append(_line([*cells, *(_or_dash(pick, other[at]) for pick in (np.mean, np.max))]))
+    parts.append("\n### Regret and gain by noise\n")
+    parts.append(
+        "| log2 of the noise | cells | regret: mean | worst | share of the gain: 5 % | median | 95 % | `GAINS` |"
+    )
+    parts.append("|" + "---|" * 8)
+    for row, quantiles in gains(found).items():
+        near = alike(found, row)
+        cells = [str(row), str(near.sum()), f"{mine[near].mean():.4f}", f"{mine[near].max():.4f}"]
+        held = " / ".join(f"{value:g}" for value in GAINS[row]) if row in GAINS else "-"
+        parts.append(_line([*cells, *(f"{value:.2f}" for value in quantiles), held]))
+    low, middle, high = np.quantile(found.factor, [0.05, 0.5, 0.95])
+    parts.append(
+        f"\nLog-loss would be least with the rule's models times {middle:.2g} ({low:.2g} to {high:.2g}, 5 to 95 %)."
+    )
+    return "\n".join(parts)
+
+
+def _or_dash(pick: Any, values: np.ndarray) -> str:
+    known = values[np.isfinite(values)]
+    return f"{pick(known):.4f}" if known.size else "-"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+# -- the bars
+
+
+class Range(NamedTuple):
+    """Median, least and most over the seeds."""
+
+    middle: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.middle:.4f} ({self.low:.4f} to {self.high:.4f})"
+
+
+def range_of(values: np.ndarray) -> Range:
+    return Range(float(np.median(values)), float(values.min()), float(values.max()))
+
+
+def load(name: str) -> rd.Records:
+    """A data set of the catalogue, or bank with a fifth of its records for testing."""
+    if name != "bank":
+        return rd.load_data(name)
+    X, y = accuracy_problems.bank()
+    order = np.random.default_rng(0).permutation(len(X))
+    test, train = np.split(order, [len(X) // 5])
+    known: dict[str, Any] = {"ranges": (0.0, 1.0), "classes": (-1, 1)}
+    return rd.Records(X[train], y[train], name=name, test=rd.Records(X[test], y[test], **known), **known)
+
+
+def make_problem(records: rd.Records, agents: int) -> rd.Problem:
+    many = len(np.unique(records.y)) > 2
+    return (rd.softmax if many else rd.logistic)(records, agents=agents, record_norm=1.0)
+
+
+def bar_rows(
+    records: rd.Records,
+    epsilons: Sequence[float],
+    seeds: Sequence[int],
+    agents: int = 8,
+    *,
+    loss: bool = True,
+    without: float | None = None,
+) -> list[dict[str, Any]]:
+    """One row per epsilon. `loss` runs objective="loss", too; `without` is the accuracy without privacy, if known."""
+    problem = make_problem(records, agents)
+    graph = rd.ring(agents) if agents > 2 else rd.complete(agents)
+    budgets = [rd.Budget(epsilon, DELTA) for epsilon in epsilons]
+    if without is None:
+        without = no_privacy(records)
+    test = records.test
+    assert test is not None
+    most = majority_of(test.y)
+    options: dict[str, Any] = {"reference": False, "progress": False}
+    ours = rd.sweep(problem, graph, seeds, budgets, **options)
+    plain = rd.sweep(problem, graph, seeds, budgets, objective="loss", **options) if loss else None
+    rows = []
+    for budget in budgets:
+        plan = rd.plan(problem, graph, budget)
+        alone = np.array([rd.solve_alone(problem, budget, seed=seed).accuracy.mean() for seed in seeds])
+        row = {"data": records.name, "agents": agents, "epsilon": budget.epsilon, "majority": most, "without": without}
+        row |= {"default": range_of(ours.accuracy[ours.of(budget)]), "alone": range_of(alone)}
+        row |= {"algorithm": plan.algorithm.name, "laps": plan.activations}
+        if plain is not None:
+            row["loss"] = range_of(plain.accuracy[plain.of(budget)])
+        if plan.expected is not None:
+            low, _, high = row["forecast"] = plan.expected.accuracy(most, without)
+            row["within"] = bool(low <= row["default"].middle <= high)
+        rows.append(row)
+    return rows
+
+
+def no_privacy(records: rd.Records) -> float:
+    """Test accuracy of `fitted`, on the features as the loss sees them: scaled, and shrunk to the record norm."""
+    problem = make_problem(records, 1)
+    held = problem.working_records.dense()
+    return float(problem.accuracy(fitted(np.asarray(held.X), np.asarray(held.y)).coef_.T.ravel()))
+
+
+BAR_HEAD = (
+    '| data | epsilon | most frequent class | no privacy | default | objective="loss" | each agent alone '
+    "| forecast | median in it |\n|" + "---|" * 9
+)
+SMALL_HEAD = "| data | parties | epsilon | most frequent class | no privacy | relay | each alone |\n|" + "---|" * 7
+
+
+def bar_line(row: dict[str, Any]) -> str:
+    low, _, high = row["forecast"]
+    cells = [row["data"], f"{row['epsilon']:g}", f"{row['majority']:.4f}", f"{row['without']:.4f}"]
+    cells += [str(row["default"]), str(row["loss"]), f"{row['alone'].middle:.4f}"]
+    return _line([*cells, f"{low:.4f} to {high:.4f}", "yes" if row["within"] else "no"])
+
+
+def small_line(row: dict[str, Any]) -> str:
+    cells = [row["data"], str(row["agents"]), f"{row['epsilon']:g}", f"{row['majority']:.4f}", f"{row['without']:.4f}"]
+    return _line([*cells, str(row["default"]), str(row["alone"])])
+
+
+def bar_counts(rows: Sequence[dict[str, Any]]) -> str:
+    """How many forecasts hold, and where the relay is below a party alone by more than either's spread over seeds."""
+    forecasts = [row["within"] for row in rows if "within" in row]
+    below = [row for row in rows if row["default"].high < row["alone"].low]
+    where = ", ".join(f"{row['data']} with {row['agents']} at {row['epsilon']:g}" for row in below) or "nowhere"
+    return (
+        f"{sum(forecasts)} of {len(forecasts)} medians lie in the range that was forecast. "
+        f"The relay's best seed is below the worst of parties alone: {where}."
+    )
+
+
+# -- the command
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, dest="command")
+    searching = commands.add_parser("search", help="the rule against a grid, on the development problems")
+    searching.add_argument("--only", default="*", help="problems by a pattern with * and ?")
+    searching.add_argument("--grid", type=Path, help="an earlier search: take its grid, run the rule anew")
+    searching.add_argument("--read", type=Path, help="print the tables of an earlier search, and run nothing")
+    bars = commands.add_parser("bars", help="what a budget buys, on the reported data sets")
+    bars.add_argument("--data", help=f"names with commas between; default {TABLES}")
+    bars.add_argument("--small", help=f"the same, for few and many parties; default {SMALL}")
+    bars.add_argument("--seeds", type=int, help="how many; default 16")
+    for command, what in ((searching, "an .npz"), (bars, "JSON")):
+        command.add_argument("--quick", action="store_true", help="little of everything, in a minute or two")
+        command.add_argument("--out", type=Path, help=f"write {what} here")
+    asked = parser.parse_args(arguments)
+    about = {**versions(), "cores": os.cpu_count(), "system": platform.platform()}
+    print(", ".join(f"{name} {value}" for name, value in about.items()) + "\n", flush=True)
+    (run_search if asked.command == "search" else run_bars)(asked, about)
+
+
+def run_search(asked: argparse.Namespace, about: dict[str, Any]) -> None:
+    if asked.read is not None:
+        print(search_tables(Search.load(asked.read)))
+        return
+    problems = [each for each in accuracy_problems.development() if fnmatch.fnmatch(each.name, asked.only)]
+    if asked.quick:
+        problems = [each for each in problems if each.name in QUICK_PROBLEMS]
+    if not problems:
+        names = ", ".join(each.name for each in accuracy_problems.development())
+        raise SystemExit(f"--only {asked.only!r} matches no problem; the names are {names}.")
+    earlier = None if asked.grid is None else Search.load(asked.grid)
+    found = search(problems, QUICK if asked.quick else Grid(), earlier)
+    if asked.out is not None:
+        found.save(asked.out)
+    print(f"\n{search_tables(found)}")
+
+
+def run_bars(asked: argparse.Namespace, about: dict[str, Any]) -> None:
+    data, small, count = (QUICK_TABLES, QUICK_SMALL, 2) if asked.quick else (TABLES, SMALL, 16)
+    epsilons, few, parties = ((1.0,), (1.0,), (2,)) if asked.quick else (EPSILONS, SMALL_EPSILONS, PARTIES)
+    large, tables = (
+        [name for name in (default if given is None else given).split(",") if name]
+        for given, default in ((asked.data, data), (asked.small, small))
+    )
+    seeds = range(count if asked.seeds is None else asked.seeds)
+    rows: list[dict[str, Any]] = []
+    if large:
+        print(BAR_HEAD, flush=True)
+    for name in large:
+        rows += (new := bar_rows(load(name), epsilons, seeds))
+        print("\n".join(map(bar_line, new)), flush=True)
+    if tables:
+        print(f"\n{SMALL_HEAD}", flush=True)
+    for name in tables:
+        records = load(name)
+        without = no_privacy(records)
+        for agents in parties:
+            rows += (new := bar_rows(records, few, seeds, agents, loss=False, without=without))
+            print("\n".join(map(small_line, new)), flush=True)
+    print(f"\n{bar_counts(rows)}")
+    if asked.out is not None:
+        asked.out.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
