@@ -20,7 +20,8 @@ factor on the rule's models their log-loss would be least: 1 where the rule gets
 
 `bars` reports on other data: the median and the range of test accuracies over seeds, with the default method, with
 `objective="loss"`, and of each agent alone, beside the most frequent class, no privacy, and the range that was
-forecast. No privacy is scikit-learn's logistic regression with l2 = 1e-4 on the same features.
+forecast. No privacy is scikit-learn's logistic regression on the same features, with the ridge that does best on a
+fifth of the training records.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ import relaydp as rd
 from relaydp.planning.accuracy import GAINS, STRETCH, Rule, noise_of, rule_for
 from relaydp.result import versions
 
-DELTA, RIDGE = 1e-5, 1e-4
+DELTA = 1e-5
+RIDGES = (1e-3, 1e-4, 1e-5, 1e-6)  # of models without privacy
 TABLES, QUICK_TABLES = "fashion,mnist,cifar10,ijcnn1", "fashion-small"
 SMALL, QUICK_SMALL = "breast-cancer,digits,bank", "breast-cancer"
 EPSILONS, SMALL_EPSILONS, PARTIES = (0.1, 0.5, 1.0), (0.1, 1.0, 10.0), (2, 8, 32)
@@ -253,8 +255,16 @@ def majority_of(y: np.ndarray) -> float:
 
 
 def fitted(X: np.ndarray, y: np.ndarray) -> LogisticRegression:
-    """No privacy: with a small ridge, since without any some problems have no minimiser."""
-    return LogisticRegression(C=1.0 / (RIDGE * len(y)), fit_intercept=False, tol=1e-6, max_iter=2000).fit(X, y)
+    """No privacy: logistic regression with the ridge that does best on a fifth of the training records."""
+
+    def model(ridge: float, at: np.ndarray) -> LogisticRegression:
+        some = LogisticRegression(C=1.0 / (ridge * len(at)), fit_intercept=False, tol=1e-6, max_iter=2000)
+        return some.fit(X[at], y[at])
+
+    order = np.random.default_rng(0).permutation(len(y))
+    kept, rest = np.split(order, [len(y) // 5])
+    scores = [model(ridge, rest).score(X[kept], y[kept]) for ridge in RIDGES]
+    return model(RIDGES[int(np.argmax(scores))], order)
 
 
 # -- what a search says
@@ -437,13 +447,13 @@ def small_line(row: dict[str, Any]) -> str:
 
 
 def bar_counts(rows: Sequence[dict[str, Any]]) -> str:
-    """How many forecasts hold, and where the relay is below a party alone by more than either's spread over seeds."""
+    """How many forecasts hold, and where the relay's median is below that of each party alone."""
     forecasts = [row["within"] for row in rows if "within" in row]
-    below = [row for row in rows if row["default"].high < row["alone"].low]
-    where = ", ".join(f"{row['data']} with {row['agents']} at {row['epsilon']:g}" for row in below) or "nowhere"
+    below = [row for row in rows if row["default"].middle < row["alone"].middle]
+    where = ", ".join(f"{row['data']} with {row['agents']} at epsilon {row['epsilon']:g}" for row in below) or "nowhere"
     return (
         f"{sum(forecasts)} of {len(forecasts)} medians lie in the range that was forecast. "
-        f"The relay's best seed is below the worst of parties alone: {where}."
+        f"The relay's median is below that of each alone: {where}."
     )
 
 
