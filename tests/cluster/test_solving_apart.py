@@ -80,7 +80,7 @@ def write(folder: Path, loss: str, sizes: tuple[int, ...]) -> list[Path]:
     return paths
 
 
-def task_of(problem: dict[str, Any], **extra: Any) -> partitions.Task:
+def task_of(problem: dict[str, Any], **extra: Any) -> partitions.ProblemSpec:
     given = {"columns": None, "features": FEATURES, "label": None, "classes": None, "ranges": None} | problem | extra
     return partitions.make_task(given.pop("loss"), **given)
 
@@ -91,7 +91,7 @@ def asked(**how: Any) -> solving_apart.Asked:
 
 
 def crew_of(
-    paths: Any, task: partitions.Task, how: solving_apart.Asked
+    paths: Any, task: partitions.ProblemSpec, how: solving_apart.Asked
 ) -> tuple[tuple[partitions.Part, ...], list[Agent]]:
     listed = partitions.list_parts(paths, 4)
     return listed, [Agent(part, task, solving_apart.prints_key(how)) for part in listed]
@@ -360,10 +360,10 @@ def test_what_is_public_must_be_given():
     ):
         with pytest.raises(InputError, match=match):
             task_of(LOGISTIC | missing)
-    bare = partitions.outline(task_of(LOGISTIC | {"record_norm": None}), [5, 5])
+    bare = task_of(LOGISTIC | {"record_norm": None}).outline([5, 5])
     with pytest.raises(PrivacyError, match="needs a public bound"):
         bare.public_facts()
-    given = partitions.outline(task_of(LOGISTIC | {"intercept": True}), [5, 9]).public_facts()
+    given = task_of(LOGISTIC | {"intercept": True}).outline([5, 9]).public_facts()
     told = rd.public_facts([5, 9], FEATURES, record_norm=2.0, l2=0.1, intercept=True)
     assert all(np.array_equal(a, b) for a, b in zip(vars(given).values(), vars(told).values(), strict=True))
 
@@ -384,7 +384,7 @@ def test_parts_are_one_an_agent(tmp_path):
 def test_a_part_that_does_not_fit_names_agent_and_path(tmp_path, monkeypatch):
     task = task_of(LOGISTIC, columns=["a", "b"], features=None, label="y")
 
-    def read(name: str, text: str | None = None, task: partitions.Task = task) -> rd.Records:
+    def read(name: str, text: str | None = None, task: partitions.ProblemSpec = task) -> rd.Records:
         if text is not None:
             (tmp_path / name).write_text(text)
         return partitions.read_part(partitions.Part(2, "agent 2", str(tmp_path / name)), task, None)  # type: ignore[arg-type]
@@ -433,7 +433,7 @@ def test_what_cannot_run_apart_is_refused_before_any_release(tmp_path):
 def test_a_party_without_noise_takes_only_plans_that_promise_nothing():
     X, y = records_of("logistic", EQUAL)[0]
     task = task_of(LOGISTIC)
-    own, whole = task.problem(rd.Records(X, y), [20]), partitions.outline(task, EQUAL)
+    own, whole = task.build_as_agreed(rd.Records(X, y), [20]), task.outline(EQUAL)
     private = solving_apart._plan(whole, KITE, asked(budget=BUDGET))
     with pytest.raises(PrivacyError, match="'gradient' needs noise"):
         LocalParty(private, KITE, 0, own, None)

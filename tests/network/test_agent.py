@@ -166,7 +166,7 @@ def test_the_process_on_the_network_never_holds_a_record(tmp_path):
     try:
         wait_for(lambda: all('"finished"' in log_of(lab, i) for i in range(2)))
         others = Path(f"/proc/{running[0].pid}/task/{running[0].pid}/children").read_text().split()
-        (low, *_), (high, *_) = lab.consortium.problem.bounds
+        (low, *_), (high, *_) = lab.consortium.problem.spec.ranges
         feature = (odd - low) / (high - low)  # what gradients are computed with
         needle = [struct.pack("<d", odd), repr(odd).encode(), struct.pack("<d", feature)]
         assert not _memory_holds(running[0].pid, needle)

@@ -13,7 +13,7 @@ from relaydp.cli.main import app
 from relaydp.cluster import solving_apart
 from relaydp.errors import InputError
 from relaydp.graph import WALKS
-from relaydp.network.consortium.agreement import Task
+from relaydp.network.consortium.agreement import ProblemTable
 from relaydp.settings.config import Config, parse_toml, read_config
 from relaydp.settings.values import as_steps
 
@@ -68,7 +68,7 @@ def test_files_have_these_defaults():
 
 
 def test_a_consortiums_file_has_these_defaults():
-    fields = Task.model_fields
+    fields = ProblemTable.model_fields
     assert {name: fields[name].default for name in ("l1", "l2", "intercept")} == {
         name: EXPECTED[name] for name in ("l1", "l2", "intercept")
     }

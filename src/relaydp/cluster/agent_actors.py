@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from relaydp.algorithm import ALGORITHMS
-from relaydp.cluster.partitions import About, Part, Task, fingerprint, read_part
+from relaydp.cluster.partitions import About, Part, fingerprint, read_part
 from relaydp.cluster.relay import HUGE, Lost
 from relaydp.data import Records
 from relaydp.errors import InputError, PrivacyError, RelayError, choose, short
@@ -33,7 +33,7 @@ from relaydp.oracle.randomness import NOISE, key_for
 from relaydp.party.noise import Seeded
 from relaydp.party.party import Draw, Keyed, LocalParty
 from relaydp.planning.run_plan import Plan
-from relaydp.problem import Problem
+from relaydp.problem import Problem, ProblemSpec
 from relaydp.problem.kernels import dispatch
 from relaydp.problem.loss import LinearLoss
 from relaydp.problem.problem import MANY_AGENTS, longest_curvatures
@@ -60,7 +60,7 @@ class Agent:
     """One agent: its records, read when first needed. `setup` comes in a list of one, so that Ray passes the reference
     on; only a process without a `LocalParty` reads the value."""
 
-    def __init__(self, part: Part, task: Task, key: str) -> None:
+    def __init__(self, part: Part, task: ProblemSpec, key: str) -> None:
         self.part, self.task, self.key = part, task, key
         self._raw: str | None = None
         self._print = ""
@@ -124,7 +124,7 @@ class Agent:
             if raw is not None and str(records.X.dtype) != raw:
                 records = replace(records, X=records.X.astype(raw))
             self._raw = str(records.X.dtype)
-            self._problem = self.task.problem(records, [len(records)])
+            self._problem = self.task.build_as_agreed(records, [len(records)])
         return self._problem
 
     def _look(self, records: Records) -> None:
@@ -158,7 +158,7 @@ class AgentProcess(Agent):
     fused   whether `problem.kernels.gradient` reads the records, which gives the same bits on any number of threads
     """
 
-    def __init__(self, part: Part, task: Task, key: str, fused: bool) -> None:
+    def __init__(self, part: Part, task: ProblemSpec, key: str, fused: bool) -> None:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
         super().__init__(part, task, key)
         self.fused = fused
@@ -196,7 +196,7 @@ class RayAgents:
         self,
         ray: Any,
         parts: Sequence[Part],
-        task: Task,
+        task: ProblemSpec,
         key: str,
         *,
         relays: bool = False,
@@ -285,7 +285,7 @@ class RayAgents:
             raise Lost(type(error).__name__) from None
 
 
-def check_travels(ray: Any, task: Task) -> None:
+def check_travels(ray: Any, task: ProblemSpec) -> None:
     try:
         ray.cloudpickle.dumps(task)
     except Exception as error:  # broad, because pickling fails in many ways

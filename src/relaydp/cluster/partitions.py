@@ -1,11 +1,10 @@
 """Partitions: where each agent's records are, and what is public about them.
 
 A part is one agent's records: a file that the agent's process reads where it lives, or a Ray object that holds (X, y).
-What is minimised is described without any record (`Task`), so planning a run needs none:
+What is minimised is described without any record (`ProblemSpec`), so planning a run needs none:
 
-    Task        loss, columns, classes, weights, bounds: public, and given by the user
+    make_task   loss, columns, classes, weights, bounds as the user gave them, checked: public
     About       an agent's report on its part: how many records, how many features, their number type, a fingerprint
-    outline     the problem that Task and sizes make, without records: for plans, not for computing
 
 The number type is that of the values as they are kept (bytes, float32, float64). All agents use the same one, as one
 process would, because it determines how sums are rounded. The fingerprint is a keyed hash. An agent that starts again
@@ -19,7 +18,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,16 +28,10 @@ from relaydp.data import Records, read_table
 from relaydp.data.formats import file_kind, read_libsvm
 from relaydp.data.tables import read_delimited, read_parquet, to_records
 from relaydp.errors import InputError, RelayError, choose, short
-from relaydp.problem import Problem, custom, huber, least_squares, logistic, softmax
-from relaydp.problem.partition import Split
+from relaydp.problem import ProblemSpec
+from relaydp.problem.build import LOSSES
+from relaydp.problem.loss import CLASSIFIERS
 
-LOSSES: dict[str, Callable[..., Problem]] = {
-    "logistic": logistic,
-    "softmax": softmax,
-    "least-squares": least_squares,
-    "huber": huber,
-}
-CLASSIFIES = ("logistic", "softmax")
 NAMED = ("CSV", "TSV", "Parquet")  # kinds of file whose columns have names
 WILD = "*?["  # characters that make a path a pattern
 
@@ -110,39 +103,6 @@ def _part(agent: int, name: str, at: Any) -> Part:
     return Part(agent, name, at)
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is minimised, described without any record. Everything in it is public."""
-
-    loss: str | Callable[..., Any]
-    columns: tuple[str, ...] | None = None
-    features: int | None = None
-    label: str | None = None
-    classes: tuple[Any, ...] | None = None
-    ranges: Any = None
-    options: dict[str, Any] = field(default_factory=dict)  # l1, l2, intercept, record_norm, clip, ...
-
-    @property
-    def name(self) -> str:
-        """The name of the loss; a function's own name."""
-        return self.loss if isinstance(self.loss, str) else getattr(self.loss, "__qualname__", "custom")
-
-    @property
-    def width(self) -> int:
-        return int(self.features or 0) if self.columns is None else len(self.columns)
-
-    def problem(self, records: Records, sizes: Sequence[int]) -> Problem:
-        """The problem over these records, everything else as agreed. Ranges and classes of the records themselves are
-        ignored."""
-        own = replace(records, ranges=None, classes=None, test=None, groups={})
-        options = {name: value for name, value in self.options.items() if value is not None}
-        if not isinstance(self.loss, str):
-            return custom(self.loss, own, agents=sizes, ranges=self.ranges, **options)
-        if self.classes is not None:
-            options["classes"] = self.classes
-        return LOSSES[self.loss](own, agents=sizes, ranges=self.ranges, **options)
-
-
 def make_task(
     loss: str | Callable[..., Any],
     *,
@@ -152,7 +112,7 @@ def make_task(
     classes: Sequence[Any] | None,
     ranges: Any,
     **options: Any,
-) -> Task:
+) -> ProblemSpec:
     """Check the arguments, and refuse missing ones: they may not be taken from the records."""
     if isinstance(loss, str):
         loss = choose("loss", loss.replace("_", "-"), LOSSES)
@@ -169,12 +129,12 @@ def make_task(
             raise InputError(f"columns={short(columns)} and label={label!r}; all these names must be different.")
     elif not isinstance(features, int | np.integer) or isinstance(features, bool) or features < 1:
         raise InputError(f"features={features!r}; it must be a whole number, 1 or more.")
-    if loss in CLASSIFIES and classes is None:
+    if loss in CLASSIFIERS and classes is None:
         raise InputError(
             f"the {loss} loss needs classes=. Pass every label there may be, such as classes=[0, 1]: they are not "
             "taken from the records."
         )
-    if loss not in CLASSIFIES and classes is not None:
+    if loss not in CLASSIFIERS and classes is not None:
         raise InputError(f"classes= is for classification, and the {loss} loss predicts numbers; leave it out.")
     if isinstance(ranges, str):
         raise InputError(
@@ -182,28 +142,15 @@ def make_task(
             "records."
         )
     listed = None if classes is None else tuple(classes)
-    return Task(loss, columns, None if features is None else int(features), label, listed, ranges, options)
-
-
-def outline(task: Task, sizes: Sequence[int], names: Sequence[str] = ()) -> Problem:
-    """The problem that task and sizes make, without records: two blank ones give the shape.
-
-    It checks every option as `relaydp.logistic` and the others do, and has the public facts of the real one. Methods
-    that use records (agent_records, objective, accuracy) have no meaning here.
-    """
-    labels = np.asarray(task.classes)[[0, -1]] if task.classes is not None else np.zeros(2)
-    blank = Records(np.zeros((2, task.width)), labels, columns=task.columns, name=f"{len(sizes)} parts")
-    shape = task.problem(blank, [2])
-    called = tuple(names) or tuple(f"agent {i}" for i in range(len(sizes)))
-    split = Split(np.empty(0, np.int64), np.asarray(sizes, np.int64), called)
-    return replace(shape, split=split, spec={**shape.spec, "agents": split.sizes.tolist()})
+    width = None if features is None else int(features)
+    return ProblemSpec(loss, columns, width, label, listed, ranges=ranges, **options)
 
 
 # -- at the agent
 
 
 def read_part(
-    part: Part, task: Task, fetch: Callable[[Any], Any], look: Callable[[Records], None] = lambda records: None
+    part: Part, task: ProblemSpec, fetch: Callable[[Any], Any], look: Callable[[Records], None] = lambda records: None
 ) -> Records:
     """The records of a part, checked against the task; called where they are. Errors name agent, path and machine.
 
@@ -214,7 +161,7 @@ def read_part(
         if records.features != task.width:
             raise InputError(f"it has {records.features} features; all agents must have {task.width}.")
         look(records)
-        task.problem(records, [len(records)])  # refuses labels that are not classes, among others
+        task.build_as_agreed(records, [len(records)])  # refuses labels that are not classes, among others
         return records
     except MemoryError:
         text = "its records do not fit in memory there. Give it a node with more memory."
@@ -227,7 +174,7 @@ def _said(part: Part, text: str) -> str:
     return f"{part} on {socket.gethostname()}: {text}"
 
 
-def _read_file(path: Path, task: Task) -> Records:
+def _read_file(path: Path, task: ProblemSpec) -> Records:
     kind = file_kind(path)
     if not path.is_file():
         raise InputError(

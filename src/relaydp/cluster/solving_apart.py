@@ -29,7 +29,7 @@ from relaydp.algorithm import find_algorithm
 from relaydp.cluster.agent_actors import PartySetup, Placement, RayAgents, check_travels
 from relaydp.cluster.checkpoint import Keeper, Standing
 from relaydp.cluster.connection import connect
-from relaydp.cluster.partitions import About, Part, Task, list_parts, make_task, outline
+from relaydp.cluster.partitions import About, Part, list_parts, make_task
 from relaydp.cluster.relay import Agents, RelayEnd, Watch, walk
 from relaydp.cluster.rounds import go_round
 from relaydp.engine.loop import GROWTH, Outcome, public_radius
@@ -43,8 +43,9 @@ from relaydp.planning.directions import Directions
 from relaydp.planning.planner import AUTO, Limits, agent_epsilons, make_plan
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import PRICED, Budget
-from relaydp.problem import Problem, build_again, custom
+from relaydp.problem import Problem, ProblemSpec, build_again, custom
 from relaydp.problem.loss import CustomLoss
+from relaydp.problem.spec import misplaced
 from relaydp.prox import Regulariser, from_spec
 from relaydp.result import Result, versions
 
@@ -154,7 +155,7 @@ def solve_apart(
         loss, columns=columns, features=features, label=label, classes=classes, ranges=ranges, **_fitting(loss, given)
     )
     listed = list_parts(parts, graph.agents, names)
-    outline(task, [1] * graph.agents)  # refuses wrong weights and bounds before anything is started
+    task.outline([1] * graph.agents)  # refuses wrong weights and bounds before anything is started
     asked = Asked(algorithm, mechanism, budget, activations, walk, steps, int(seed), start, ratio, limits, prior)
     with connect(address, cores=cores) as ray:
         crew = RayAgents(
@@ -185,10 +186,9 @@ def check_seeded(budget: bool, seed: object) -> None:
 
 def _fitting(loss: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The options, if all of them belong to this loss."""
-    owners = {"label_bound": "least-squares", "threshold": "huber"}
-    for name, owner in owners.items():
-        if name in given and loss != owner:
-            raise InputError(f"{name}= is for the {owner!r} loss, and loss={loss!r}. Leave it out.")
+    if other := misplaced(loss, given):
+        name, owner = other
+        raise InputError(f"{name}= is for the {owner!r} loss, and loss={loss!r}. Leave it out.")
     for name in ("smoothness", "dim"):
         if name in given and isinstance(loss, str):
             raise InputError(f"{name}= is for a loss of your own, and loss={loss!r}. Leave it out.")
@@ -210,7 +210,7 @@ def prints_key(asked: Asked) -> str:
 def solve_with(
     crew: AgentsAndPlaces,
     parts: Sequence[Part],
-    task: Task,
+    task: ProblemSpec,
     graph: Graph,
     asked: Asked,
     checkpoint: Any = None,
@@ -221,7 +221,7 @@ def solve_with(
     """`solve_apart` with existing agents: ask for the public facts, plan, follow the plan, report."""
     began = time.perf_counter() if began is None else began
     abouts, curvatures = _wait(_introduce(crew, task, asked))
-    problem = outline(task, [each.records for each in abouts], [part.name for part in parts])
+    problem = task.outline([each.records for each in abouts], [part.name for part in parts])
     if curvatures is not None:
         problem = problem.with_measured_smoothness(np.array(curvatures))
     plan = _plan(problem, graph, asked)
@@ -254,7 +254,7 @@ def solve_with(
     return _result(problem, graph, plan, asked, abouts, ending, x, began)
 
 
-async def _introduce(crew: AgentsAndPlaces, task: Task, asked: Asked) -> tuple[list[About], list[float] | None]:
+async def _introduce(crew: AgentsAndPlaces, task: ProblemSpec, asked: Asked) -> tuple[list[About], list[float] | None]:
     """Each agent's report on its part, with one number type for all, as in one array."""
     abouts = await crew.ask_all("about")
     raw = str(np.result_type(*{each.raw for each in abouts}))
@@ -441,7 +441,7 @@ def solve_on_ray(
         shape = (problem.spec, problem.loss.fn if isinstance(problem.loss, CustomLoss) else None)
         split = problem.split if problem.spec["agents"] is None else None
         if shape[1] is not None:
-            check_travels(ray, Task(shape[1]))
+            check_travels(ray, ProblemSpec(shape[1]))
         task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(_solve_there)
         reference = task.remote(ray.put(problem.data), shape, split, graph, arguments, options)
         try:

@@ -6,10 +6,12 @@ from relaydp.problem.bounds import Facts
 from relaydp.problem.build import build_again, custom, huber, least_squares, logistic, public_facts, softmax
 from relaydp.problem.problem import Problem
 from relaydp.problem.reference import Reference, minimise
+from relaydp.problem.spec import ProblemSpec
 
 __all__ = [
     "Facts",
     "Problem",
+    "ProblemSpec",
     "Reference",
     "AgentRecords",
     "build_again",

@@ -431,10 +431,18 @@ def custom(
     )
 
 
+LOSSES: dict[str, Callable[..., Problem]] = {  # by the names that files, flags and `public_facts` use
+    "logistic": logistic,
+    "softmax": softmax,
+    "least-squares": least_squares,
+    "huber": huber,
+}
+
+
 def build_again(spec: dict[str, Any], data: Records) -> Problem:
     """The problem a saved result was made from, given its data. A custom loss cannot be rebuilt from a file."""
-    makers = {"logistic": logistic, "softmax": softmax, "least_squares": least_squares, "huber": huber}
-    if spec["loss"] not in makers or spec["agents"] is None:
+    name = spec["loss"].replace("_", "-")
+    if name not in LOSSES or spec["agents"] is None:
         raise InputError(
             f"a saved result cannot rebuild a {spec['loss']!r} problem split by a function of yours; pass problem= to "
             "rerun()."
@@ -442,7 +450,7 @@ def build_again(spec: dict[str, Any], data: Records) -> Problem:
     given = ("l2", "intercept", "record_norm", "ranges", "one_hot", "clip", "label_bound", "threshold", "classes")
     options = {name: spec[name] for name in given if name in spec}
     agents: Any = splitter_from_spec(spec["agents"])
-    problem = makers[spec["loss"]](data, agents, regulariser=from_spec(spec["regulariser"]), **options)
+    problem = LOSSES[name](data, agents, regulariser=from_spec(spec["regulariser"]), **options)
     return problem.alone(spec["alone"]) if "alone" in spec else problem
 
 

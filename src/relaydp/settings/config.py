@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -40,19 +41,15 @@ from relaydp.settings.values import (
     as_source,
     as_steps,
     is_path,
-    loss_functions,
     named,
 )
 
 if TYPE_CHECKING:
     from relaydp.data import Records
     from relaydp.graph import Graph
-    from relaydp.problem import Facts, Problem
+    from relaydp.problem import Facts, Problem, ProblemSpec
 
 MOST_CLASSES = 20  # more different whole-number labels than this are numbers, not classes
-# What belongs to one loss only, and is refused with another.
-OPTIONS_OF = {"label_bound": "least-squares", "threshold": "huber"}
-CLASSIFY = ("logistic", "softmax")  # losses that have classes
 
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -278,22 +275,17 @@ def build(config: Config, simulated: bool = False) -> tuple[Problem, Graph, dict
 
 def build_unseen(config: Config, sizes: list[int], features: int) -> tuple[Facts, Graph, dict[str, Any]]:
     """The same without any records: public facts stand for the problem."""
-    from relaydp.problem import public_facts
-
     asked, wanted = solve_arguments(config.run), config.problem
     if isinstance(wanted.ranges, str):
         raise InputError(f"ranges={wanted.ranges!r} needs records, and there are none; pass LOW,HIGH, or leave it out.")
     chosen = wanted.loss or _loss_asked(wanted) or "logistic"
-    options = {name: getattr(wanted, name) for name in ("l2", "clip", "intercept")}
-    options |= {"record_norm": _norm_asked(wanted, features, None)} | _options_of(wanted, chosen)
-    classes = options.pop("classes", None)
-    if chosen == "softmax" and classes is None:
+    spec = _spec_of(wanted, chosen, wanted.ranges, features)
+    spec = replace(spec, record_norm=_norm_asked(wanted, features, None), one_hot=None)
+    if chosen == "softmax" and spec.classes is None:
         raise InputError("loss 'softmax' needs classes, every label there may be: --classes a,b,c.")
-    if chosen == "logistic" and len(classes or (0, 1)) != 2:
-        raise InputError(f"{len(classes)} classes with loss 'logistic', which has two; softmax takes more.")
-    if chosen == "softmax":
-        options["classes"] = len(classes)
-    facts = public_facts(sizes, features, loss=chosen, **options)
+    if chosen == "logistic" and len(spec.classes or (0, 1)) != 2:
+        raise InputError(f"{len(spec.classes or ())} classes with loss 'logistic', which has two; softmax takes more.")
+    facts = spec.facts(sizes)
     if config.run.prior is not None:
         asked["prior"] = make_prior(config, config.run.prior, chosen, features, wanted.ranges)
     return facts, make_graph(config.graph, len(sizes)), asked
@@ -406,6 +398,8 @@ def make_problem(config: Config, agents: int | str | list[int] | None, private: 
 
 def _check_declared(wanted: ProblemSection) -> None:
     """Refuse a private run whose loss or classes the records would decide: one label could change them."""
+    from relaydp.problem.loss import CLASSIFIERS
+
     chosen = wanted.loss or _loss_asked(wanted)
     if chosen is None:
         raise PrivacyError(
@@ -414,7 +408,7 @@ def _check_declared(wanted: ProblemSection) -> None:
             "least-squares or --loss huber for numbers; in a TOML file classes or loss in [problem]. A seed (--seed "
             "0, say) makes the run a simulation, which may look."
         )
-    if chosen in CLASSIFY and wanted.classes is None:
+    if chosen in CLASSIFIERS and wanted.classes is None:
         raise PrivacyError(
             f"loss {chosen!r} on a file needs its classes stated in a private run, not looked up in the records, where "
             "one record could add one. Pass --classes a,b (every label there may be), or classes in "
@@ -440,32 +434,40 @@ def make_prior(config: Config, source: str, loss: str, features: int, ranges: An
 def assemble(
     wanted: ProblemSection, loss: str, records: Records, agents: int | str | list[int] | None, ranges: Any
 ) -> Problem:
-    options = {"l1": wanted.l1, "l2": wanted.l2, "intercept": wanted.intercept, "record_norm": wanted.record_norm}
-    options |= {"ranges": ranges, "one_hot": wanted.one_hot, "clip": wanted.clip} | _options_of(wanted, loss)
-    if wanted.regulariser is not None:
-        options["regulariser"] = _make_regulariser(wanted.regulariser)
-    return loss_functions()[loss](records, agents=agents, **options)
+    return _spec_of(wanted, loss, ranges).build(records, agents)  # type: ignore[arg-type]
+
+
+def _spec_of(wanted: ProblemSection, loss: str, ranges: Any, features: int | None = None) -> ProblemSpec:
+    """What is wanted, with this loss; what belongs to another is refused."""
+    from relaydp.problem import ProblemSpec
+
+    own = _options_of(wanted, loss)
+    shared = {name: getattr(wanted, name) for name in ("l1", "l2", "intercept", "record_norm", "one_hot", "clip")}
+    penalty = None if wanted.regulariser is None else _make_regulariser(wanted.regulariser)
+    return ProblemSpec(loss, features=features, ranges=ranges, regulariser=penalty, **shared, **own)
 
 
 def _options_of(wanted: ProblemSection, chosen: str) -> dict[str, Any]:
     """What belongs to this loss only; what belongs to another is refused."""
-    options = {}
-    for name, loss in OPTIONS_OF.items():
-        value = getattr(wanted, name)
-        if value is not None and chosen != loss:
-            raise InputError(f"{name}={value:g} is for loss {loss!r}, and the loss is {chosen!r}. Leave it out.")
-        options |= {} if value is None else {name: value}
-    if wanted.classes is not None:
-        if chosen not in CLASSIFY:
-            raise InputError(
-                f"classes={short(wanted.classes)} with loss {chosen!r}, which is for numbers; leave one of them out."
-            )
-        options["classes"] = wanted.classes
-    return options
+    from relaydp.problem.loss import CLASSIFIERS
+    from relaydp.problem.spec import OPTIONS_OF, misplaced
+
+    if other := misplaced(chosen, dict(wanted)):
+        name, loss = other
+        raise InputError(
+            f"{name}={getattr(wanted, name):g} is for loss {loss!r}, and the loss is {chosen!r}. Leave it out."
+        )
+    if wanted.classes is not None and chosen not in CLASSIFIERS:
+        raise InputError(
+            f"classes={short(wanted.classes)} with loss {chosen!r}, which is for numbers; leave one of them out."
+        )
+    return {name: getattr(wanted, name) for name in (*OPTIONS_OF, "classes") if getattr(wanted, name) is not None}
 
 
 def _loss_asked(wanted: ProblemSection) -> str | None:
     """The loss whose option was given: classes are one, too."""
+    from relaydp.problem.spec import OPTIONS_OF
+
     owner = next((loss for name, loss in OPTIONS_OF.items() if getattr(wanted, name) is not None), None)
     return owner if owner is not None or wanted.classes is None else _loss_of(len(wanted.classes))
 

@@ -44,9 +44,9 @@ def as_loss(value: str) -> str:
 
 
 def loss_functions() -> dict[str, Callable[..., Problem]]:
-    from relaydp.problem import huber, least_squares, logistic, softmax
+    from relaydp.problem.build import LOSSES
 
-    return {"logistic": logistic, "least-squares": least_squares, "softmax": softmax, "huber": huber}
+    return LOSSES
 
 
 def all_algorithms() -> list[str]:
@@ -188,11 +188,9 @@ def as_ranges(value: object) -> str | tuple[Any, Any]:
             )
     if isinstance(value, str):
         return choose("way to get ranges (or low,high such as 0,255)", value, ("fit", "fit-public"))
-    if isinstance(value, list | tuple) and len(value) == 2:
-        low, high = value
-        if all(_number(end) or (isinstance(end, list) and end and all(map(_number, end))) for end in value):
-            return low, high
-    raise InputError(f"ranges={value!r}; needed [low, high], numbers or a list of each, 'fit' or 'fit-public'.")
+    from relaydp.problem.spec import ranges_by_end
+
+    return ranges_by_end(value)
 
 
 def as_one_hot(value: object) -> list[Any]:

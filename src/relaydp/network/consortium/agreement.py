@@ -1,9 +1,9 @@
 """What the parties of a consortium have agreed on, as one immutable value, and the hash that names it.
 
-    Party        who takes part: name, address, number of records, certificate
-    Task         what is minimised, as known without any record: loss, classes, columns, weights, bounds
-    Agreed       the plan in numbers: activations, steps, noise, sensitivities
-    Consortium   all of it; `identity` is the SHA-256 of everything that was agreed, in one canonical form
+    Party         who takes part: name, address, number of records, certificate
+    ProblemTable  what is minimised, as known without any record: loss, classes, columns, weights, bounds
+    Agreed        the plan in numbers: activations, steps, noise, sensitivities
+    Consortium    all of it; `identity` is the SHA-256 of everything that was agreed, in one canonical form
 
 Two parties with the same identity have the same agreement, to the last digit, whatever their files look like.
 """
@@ -22,12 +22,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from relaydp import defaults
 from relaydp.errors import InputError, choose, short
 from relaydp.graph import Graph
-from relaydp.problem import Facts, public_facts
+from relaydp.problem import Facts, ProblemSpec
+from relaydp.problem.build import LOSSES
+from relaydp.problem.loss import CLASSIFIERS
+from relaydp.problem.spec import LEAST, MOST, by_end, misplaced, ranges_by_feature
 
 VERSION = 1
-LOSSES = ("logistic", "softmax", "least-squares", "huber")
-# Bounds and weights beyond these are typing errors, and their squares would keep too few digits.
-LEAST, MOST = 1e-12, 1e12
 MOST_COUNTED = 2**31  # records and features are counted in 32 bits
 
 Positive = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False)]
@@ -39,10 +39,6 @@ class TomlTable(BaseModel):
     """A table of the file. Strict: "1" is not 1, and an unknown key is a mistake, not a comment."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST
 
 
 def as_names(value: object) -> tuple[str, ...]:
@@ -67,22 +63,7 @@ def as_classes(value: object) -> tuple[int | str | bool, ...]:
     return tuple(sorted(given))
 
 
-def as_ranges(value: object) -> tuple[Any, ...]:
-    """One (low, high) for all features, or one for each."""
-    rows: list[Any] = list(value) if isinstance(value, list | tuple) else []
-    single = len(rows) == 2 and all(map(_is_number, rows))
-    pairs = [rows] if single else rows
-    for pair in pairs:
-        good = isinstance(pair, list | tuple) and len(pair) == 2 and all(map(_is_number, pair))
-        if not good or not LEAST <= pair[1] - pair[0]:
-            raise InputError(f"a range is {short(pair)}; it must be [low, high] with low < high, both finite.")
-    if not pairs:
-        raise InputError(f"ranges = {short(value)}; they must be [low, high], or a list of such pairs, one per column.")
-    made = tuple((float(low), float(high)) for low, high in pairs)
-    return made[0] if single else made
-
-
-class Task(TomlTable):
+class ProblemTable(TomlTable):
     """What is minimised, described without any record: the [problem] table. Its numbers are public."""
 
     loss: Annotated[str, AfterValidator(lambda name: choose("loss", name, LOSSES))]
@@ -94,26 +75,24 @@ class Task(TomlTable):
     l2: Weight = defaults.L2
     intercept: bool = defaults.INTERCEPT
     record_norm: Positive | None = None
-    ranges: Annotated[Any, BeforeValidator(as_ranges)] = None
+    ranges: Annotated[Any, BeforeValidator(ranges_by_feature)] = None
     clip: Positive | None = None
     label_bound: Positive | None = None
     threshold: Positive | None = None
 
     @property
-    def width(self) -> int:
-        """How many features a record has."""
-        return len(self.columns) if self.columns is not None else int(self.features or 0)
+    def spec(self) -> ProblemSpec:
+        """The same as all rooms hold it."""
+        named: dict[str, Any] = {**dict(self), "ranges": by_end(self.ranges)}
+        return ProblemSpec(**named)
 
     @property
-    def bounds(self) -> tuple[Any, Any] | None:
-        """The ranges as a problem takes them: (lows, highs), numbers, or one per column."""
-        if self.ranges is None or not isinstance(self.ranges[0], tuple):
-            return self.ranges
-        low, high = zip(*self.ranges, strict=True)
-        return list(low), list(high)
+    def width(self) -> int:
+        """How many features a record has."""
+        return self.spec.width
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Task:
+    def _fits_together(self) -> ProblemTable:
         self._check_columns()
         self._check_loss()
         if self.record_norm is None and self.ranges is None:
@@ -147,15 +126,15 @@ class Task(TomlTable):
 
     def _check_loss(self) -> None:
         classes = len(self.classes or ())
-        if self.loss in ("logistic", "softmax"):
+        if self.loss in CLASSIFIERS:
             if classes < 2 or (self.loss == "logistic" and classes > 2):
                 needed = "two, such as classes = [0, 1]" if self.loss == "logistic" else "two or more"
                 raise InputError(f"[problem] lists {classes} classes for the {self.loss} loss; it needs {needed}.")
         elif classes:
             raise InputError(f"[problem] lists classes for the {self.loss} loss, which predicts numbers. Remove them.")
-        for name, loss in (("label_bound", "least-squares"), ("threshold", "huber")):
-            if getattr(self, name) is not None and self.loss != loss:
-                raise InputError(f"[problem] has {name} with the {self.loss} loss; it belongs to {loss}. Remove it.")
+        if other := misplaced(self.loss, dict(self)):
+            name, loss = other
+            raise InputError(f"[problem] has {name} with the {self.loss} loss; it belongs to {loss}. Remove it.")
         if self.loss == "huber" and self.threshold is None:
             raise InputError(
                 "[problem] has no threshold, and the huber loss needs one: the residual at which it becomes linear. "
@@ -198,7 +177,7 @@ class Consortium:
     version: Literal[1]
     parties: tuple[Party, ...]
     graph: Graph  # its agents are the parties, in order
-    problem: Task
+    problem: ProblemTable
     algorithm: str
     walk: str | None  # None for rounds, which have no walk
     walk_seed: int
@@ -262,18 +241,4 @@ def _given(table: dict[str, Any]) -> dict[str, Any]:
 
 def facts_of(consortium: Consortium) -> Facts:
     """The public facts that determine steps, noise and plan; no record is needed."""
-    task = consortium.problem
-    options: dict[str, Any] = {"threshold": task.threshold} if task.threshold is not None else {}
-    if task.classes is not None:
-        options["classes"] = len(task.classes)
-    return public_facts(
-        [party.records for party in consortium.parties],
-        task.width,
-        loss=task.loss,
-        record_norm=task.record_norm,
-        l2=task.l2,
-        clip=task.clip,
-        label_bound=task.label_bound,
-        intercept=task.intercept,
-        **options,
-    )
+    return consortium.problem.spec.facts([party.records for party in consortium.parties])

@@ -39,7 +39,7 @@ from relaydp.network.consortium.agreement import (
     Count,
     Party,
     Positive,
-    Task,
+    ProblemTable,
     TomlTable,
     facts_of,
 )
@@ -51,7 +51,7 @@ __all__ = [
     "Agreed",
     "Consortium",
     "Party",
-    "Task",
+    "ProblemTable",
     "draw_up",
     "epsilon_of",
     "facts_of",
@@ -175,7 +175,7 @@ class PlanTable(TomlTable):
 class File(TomlTable):
     version: Annotated[int, AfterValidator(as_version)]
     name: Annotated[str, AfterValidator(as_name)]
-    problem: Task
+    problem: ProblemTable
     privacy: PrivacyTable
     run: RunTable
     network: NetworkTable
@@ -184,7 +184,7 @@ class File(TomlTable):
 
 
 TABLES: dict[str, type[TomlTable]] = {
-    "problem": Task,
+    "problem": ProblemTable,
     "privacy": PrivacyTable,
     "run": RunTable,
     "network": NetworkTable,
@@ -348,7 +348,7 @@ def _certified(party: PartyTable, place: str) -> dict[str, Any]:
     return party.model_dump() | {"certificate": pem}
 
 
-def _check_run(run: RunTable, task: Task, names: list[str], where: Where) -> str | None:
+def _check_run(run: RunTable, task: ProblemTable, names: list[str], where: Where) -> str | None:
     """The walk, after checking that algorithm, walk and start fit together."""
     able = network_algorithms()
     if run.algorithm not in able:

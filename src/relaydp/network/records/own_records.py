@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,24 +12,17 @@ from relaydp.data import Records, read_table
 from relaydp.data.formats import file_kind, read_libsvm
 from relaydp.data.tables import read_delimited, read_parquet, to_records
 from relaydp.errors import InputError, RelayError, choose, short
-from relaydp.network.consortium.agreement import Consortium, Task
-from relaydp.problem import Problem, huber, least_squares, logistic, softmax
+from relaydp.network.consortium.agreement import Consortium
+from relaydp.problem import Problem
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-MAKERS: dict[str, Callable[..., Problem]] = {
-    "logistic": logistic,
-    "softmax": softmax,
-    "least-squares": least_squares,
-    "huber": huber,
-}
 
 
 def local_problem(consortium: Consortium, party: int, records: Records) -> Problem:
     """The problem over one party's own records, with everything else as agreed; refuses records that do not fit."""
     _check_records(consortium, party, records)
-    return _problem(consortium.problem, records, [len(records)])
+    return consortium.problem.spec.build_as_agreed(records, [len(records)])
 
 
 def whole_problem(consortium: Consortium, everyone: Sequence[Records]) -> Problem:
@@ -43,7 +35,7 @@ def whole_problem(consortium: Consortium, everyone: Sequence[Records]) -> Proble
         local_problem(consortium, party, records)
     X, y = (np.concatenate([getattr(records, part) for records in everyone]) for part in ("X", "y"))
     joined = Records(X, y, columns=consortium.problem.columns, name=consortium.name)
-    return _problem(consortium.problem, joined, [len(records) for records in everyone])
+    return consortium.problem.spec.build_as_agreed(joined, [len(records) for records in everyone])
 
 
 def _check_records(consortium: Consortium, party: int, records: Records) -> None:
@@ -62,17 +54,6 @@ def _check_records(consortium: Consortium, party: int, records: Records) -> None
             f"{records.name} has {short(records.columns[k])} where {short(task.columns[k])} was agreed on (feature "
             f"{k + 1}). Use the agreed columns in their order; read_own_records puts them in order."
         )
-
-
-def _problem(task: Task, records: Records, sizes: list[int]) -> Problem:
-    options: dict[str, Any] = {
-        name: getattr(task, name)
-        for name in ("l1", "l2", "intercept", "record_norm", "clip", "classes", "label_bound", "threshold")
-        if getattr(task, name) is not None
-    }
-    # ranges and classes of the records themselves were not agreed on
-    own = replace(records, ranges=None, classes=None)
-    return MAKERS[task.loss](own, agents=sizes, ranges=task.bounds, **options)
 
 
 def read_own_records(consortium: Consortium, path: str | Path) -> Records:
