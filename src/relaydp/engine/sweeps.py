@@ -277,7 +277,32 @@ def run_plans(
     """The models that plans of one algorithm and mechanism lead to, one row a plan; each with its own noise key.
 
     `note` is told the models on the way, as often as a trace notes them. `x0` is the common start, else 0.
+
+    Gradients are clipped alike in everything that runs together: plans of different clips are run one clip after the
+    other, each with the clip that its noise was calibrated for.
     """
+    clips = list(dict.fromkeys(plan.clip for plan in plans))
+    if len(clips) == 1:
+        return _run_together(problem, graph, plans, keys, progress, note, x0)
+    assert note is None, "notes are taken of plans with one clip"
+    found = np.empty((len(plans), problem.dim))
+    for clip in clips:
+        rows = [k for k, plan in enumerate(plans) if plan.clip == clip]
+        some = [plans[k] for k in rows]
+        found[rows] = _run_together(problem, graph, some, keys[np.array(rows)], progress, None, x0)
+    return found
+
+
+def _run_together(
+    problem: Problem,
+    graph: Graph,
+    plans: list[Plan],
+    keys: Array,
+    progress: Progress | None,
+    note: Note | None,
+    x0: np.ndarray | None,
+) -> np.ndarray:
+    """`run_plans` of plans with one clip, in one compiled call."""
     first = plans[0]
     longest = max(len(plan.route) for plan in plans)
     stride = max(stride_for(plan) for plan in plans)
