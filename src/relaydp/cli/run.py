@@ -179,17 +179,16 @@ def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], setting
     from relaydp.cli.data import warn_of_ranges
     from relaydp.cli.plan import warn_before
     from relaydp.planning import plan
-    from relaydp.planning.accuracy import applies
     from relaydp.planning.planner import resolve_algorithm
     from relaydp.report.expectation import tell_expected
 
     private = asked.get("budget") is not None and asked.get("mechanism") in (None, "gradient")
     made = None
     if private:
-        facts = problem.public_facts()  # refuses what `solve` would refuse, before anything is said
+        problem.public_facts()  # refuses what `solve` would refuse, before anything is said
         known = {name: asked[name] for name in ("budget", "objective", "walk", "steps", "prior") if name in asked}
         # of the other algorithms nothing is said of accuracy, and a plan takes its time, which `solve` spends again
-        if resolve_algorithm(asked["algorithm"], problem, **known) == RULED and applies(facts):
+        if resolve_algorithm(asked["algorithm"], problem, **known) == RULED:
             wanted = {name: value for name, value in asked.items() if name not in ("mechanism", "variant")}
             made = plan(problem, network, **wanted)
     if problem.scale is not None and not isinstance(settings.problem.ranges, str | None):

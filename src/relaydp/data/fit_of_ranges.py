@@ -45,5 +45,5 @@ def check_ranges(X: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[Fit]:
         beyond += ((part < low) | (part > high)).sum(axis=0)
         kept = np.clip(part, low, high)
         least, most = np.minimum(least, kept.min(axis=0)), np.maximum(most, kept.max(axis=0))
-    used = (most - least) / (high - low)
+    used = (most - least) / np.where(high > low, high - low, 1.0)
     return [Fit(k, float(low[k]), float(high[k]), float(beyond[k] / len(X)), float(used[k])) for k in range(X.shape[1])]

@@ -192,7 +192,9 @@ def turns_of(plan: Plan, hops: int, secret: bool = False) -> Turn:
 
 def public_radius(problem: Problem) -> float:
     """A length no useful model exceeds: sqrt(2 F(0) / l2) for losses of order one, and 1000 without a ridge."""
-    return float(np.sqrt(2.0 / problem.l2)) if problem.l2 > 0 else 1e3
+    if problem.l2 > 0:
+        return float(np.sqrt(2.0 / problem.l2))
+    return 1e3 / min(problem.record_norm or 1.0, 1.0)
 
 
 def run(

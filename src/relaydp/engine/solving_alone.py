@@ -24,7 +24,7 @@ from relaydp.arrays import placed
 from relaydp.engine.solver import check_account, check_budget
 from relaydp.oracle.oracle import make_oracle
 from relaydp.oracle.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
-from relaydp.planning.accuracy import STRETCH, rule_alone
+from relaydp.planning.accuracy import STRETCH, applies, rule_alone
 from relaydp.planning.directions import Directions, guess
 from relaydp.planning.forecast import LONGEST
 from relaydp.planning.planner import ACCURACY, as_prior, check_count, resolve_objective
@@ -110,7 +110,9 @@ def solve_alone(
         check_account(account, source)
     facts = problem.measured_facts() if budget is None else problem.public_facts()
     public = as_prior(prior, facts, int(facts.sizes.min()))
-    if budget is not None and public is None and resolve_objective(objective, problem) == ACCURACY:
+    aims = budget is not None and public is None and resolve_objective(objective, problem) == ACCURACY
+    plain = problem.regulariser.kind == "none"
+    if budget is not None and aims and plain and applies(facts, np.full(facts.agents, budget.rho)):
         rule, stepsizes = rule_alone(facts, budget.rho, activations)
         facts, momentum, asked_at = rule.facts, 1.0, STRETCH
         shares = np.full(rule.laps, 1.0 / rule.laps)

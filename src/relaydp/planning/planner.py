@@ -142,13 +142,27 @@ def resolve_algorithm(
     """The algorithm that 'auto' stands for; every other name is itself.
 
     A private classifier is trained by relay gradient, planned by the rule of `planning.accuracy`. RECAL does the rest:
-    runs without privacy, for the objective F, of regression, on random walks, and with the user's own steps or prior.
+    runs without privacy, for the objective F, of regression, on random walks, with r, with a ridge that is large beside
+    the noise, and with the user's own steps or prior.
     """
     if algorithm != AUTO:
         return algorithm
     planned = budget is not None and mechanism in (AUTO, "gradient") and walk not in RANDOM_WALKS
     planned = planned and isinstance(steps, str) and steps == "tuned" and prior is None
-    return RELAY_GRADIENT.name if planned and resolve_objective(objective, problem) == ACCURACY else "recal"
+    planned = planned and resolve_objective(objective, problem) == ACCURACY and _rule_fits(problem, budget)
+    return RELAY_GRADIENT.name if planned else "recal"
+
+
+def _rule_fits(problem: Problem | Facts, budget: Budget | None) -> bool:
+    """Whether the rule for accuracy is for this problem and budget. One without public bounds is refused later."""
+    assert budget is not None
+    if isinstance(problem, Problem) and problem.regulariser.kind != "none":
+        return False
+    try:
+        facts = problem if isinstance(problem, Facts) else problem.public_facts()
+    except PrivacyError:
+        return True
+    return applies(facts, np.full(facts.agents, budget.rho))
 
 
 def resolve_mechanism(
@@ -213,12 +227,11 @@ def make_plan(
     if kind in PRICED and budget is not None:
         wanted = _budgeted(problem, facts, method, kind, budget, limits, ratio, prior)
     path = walk if method.kind == "relay" else "all"
-    expected = None
-    if _by_rule(method, kind, aim, steps, prior, facts):
-        assert wanted is not None
+    expected, by_rule = None, False
+    if wanted is not None and _by_rule(problem, method, kind, aim, steps, prior, facts, wanted.rho):
         rule = rule_for(facts, wanted.rho, activations)
         choice = Choice(with_laps(placed_steps(rule.steps), graph, walk, start), rule.laps, None)
-        facts, expected = rule.facts, rule.expected
+        facts, expected, by_rule = rule.facts, None if ratio is not None else rule.expected, True
     else:
         choice = choose_steps(method, steps, facts, graph, path, activations, wanted, start)
     way = lay_out(method, choice.steps, choice.activations, graph, walk, key, start, kind in PRICED)
@@ -239,6 +252,7 @@ def make_plan(
         outlook=choice.outlook,
         prior=_planned_for(wanted, choice.outlook),
         expected=expected,
+        for_accuracy=by_rule,
         **priced._asdict(),
     )
     if plan.ledger is not None:
@@ -248,10 +262,20 @@ def make_plan(
     return plan
 
 
-def _by_rule(method: Algorithm, kind: str | None, aim: str, steps: Any, prior: object, facts: Facts) -> bool:
+def _by_rule(
+    problem: Problem | Facts,
+    method: Algorithm,
+    kind: str | None,
+    aim: str,
+    steps: Any,
+    prior: object,
+    facts: Facts,
+    rho: np.ndarray,
+) -> bool:
     """Whether the rule for accuracy decides: of the method it is for, where the user leaves it anything to decide."""
     asked = method is RELAY_GRADIENT and kind == "gradient" and isinstance(steps, str) and steps == "tuned"
-    return asked and prior is None and aim == ACCURACY and applies(facts)
+    penalised = isinstance(problem, Problem) and problem.regulariser.kind != "none"
+    return asked and prior is None and aim == ACCURACY and not penalised and applies(facts, rho)
 
 
 def _check_fit(problem: Problem | Facts, graph: Graph, method: Algorithm, walk: str) -> None:

@@ -58,7 +58,8 @@ class Plan:
     ledger: Ledger | None  # with every planned release charged; None where nothing is noised
     outlook: Forecast | None  # what to expect; None without the sound mechanism
     prior: Directions | None  # what it was planned for; None for the guess from public bounds
-    expected: Expectation | None = None  # of accuracy; None where it was planned for the objective
+    expected: Expectation | None = None  # of accuracy; None where it was planned for F, or as the user said
+    for_accuracy: bool = False  # whether it was planned for accuracy: F and its minimiser then say little about it
     pure: np.ndarray | None = None  # (activations, agents): epsilon_0 of each release, where noise is in the objective
     kappa: np.ndarray | None = None  # (activations, agents): what each minimiser was priced with, where noise is there
 
@@ -66,11 +67,6 @@ class Plan:
     def private(self) -> bool:
         """Whether it was made from public facts, and has a price. What a run of it promises, its result says."""
         return self.mechanism in PRICED
-
-    @property
-    def for_accuracy(self) -> bool:
-        """Whether it was planned for accuracy, so that F and its minimiser say little about it."""
-        return self.expected is not None
 
     @property
     def epsilon(self) -> float:

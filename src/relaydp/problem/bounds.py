@@ -51,7 +51,8 @@ class Facts:
     modulus: float  # mu: strong convexity that the ridge guarantees
     clip: float  # c: bound on a record's gradient; inf where none is known
     public: bool
-    bound: float | None = None  # the most that a record's gradient can be, where `clip` was not given by the user
+    bound: float | None = None  # G: the most that a record's gradient can be, whatever `clip` is; None where unknown
+    clip_given: bool = False  # whether the user gave `clip`, so that no plan chooses another
     classifies: bool = False  # whether users look at accuracy
 
 

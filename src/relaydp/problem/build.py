@@ -182,7 +182,7 @@ def _build(
         groups = as_groups(one_hot, records.features, records.columns)
         allowed = norm_bound(records.features, groups, scale)
         # set, so that records are shrunk to it: the promise does not rest on what was declared
-        norm = allowed if norm is None else norm
+        norm = allowed if norm is None else min(norm, allowed)
     penalty = _choose_regulariser(l1, regulariser)
     spec = {
         "loss": name,
@@ -506,6 +506,15 @@ def public_facts(
     weight = _weight("l2", l2)
     smoothness = np.full(counts.size, chosen.curvature * bound**2 + weight)
     dim = (int(features) + intercept) * chosen.outputs
-    known = float(limit) if clip is None else None
-    whole = counts.astype(np.int64)
-    return Facts(counts.size, whole, dim, smoothness, weight, float(limit), True, known, loss in CLASSIFIERS)
+    return Facts(
+        agents=counts.size,
+        sizes=counts.astype(np.int64),
+        dim=dim,
+        smoothness=smoothness,
+        modulus=weight,
+        clip=float(limit),
+        public=True,
+        bound=most,
+        clip_given=clip is not None,
+        classifies=loss in CLASSIFIERS,
+    )

@@ -354,8 +354,10 @@ class Problem:
 
     def gradient_bound(self) -> float | None:
         """c: what a record's gradient is clipped to; `clip=` if given, else the most that the bounds allow."""
-        if self.clip is not None:
-            return self.clip
+        return self.largest_gradient() if self.clip is None else self.clip
+
+    def largest_gradient(self) -> float | None:
+        """G: the most that a record's gradient can be by the public bounds; None where they do not bound it."""
         bound = self._bounded_norm()
         if bound is None or isinstance(self.loss, CustomLoss):
             return None
@@ -415,9 +417,18 @@ class Problem:
         return self._facts(self.remembered(_smoothness_of_records), math.inf if clip is None else clip, public=False)
 
     def _facts(self, smoothness: np.ndarray, clip: float, public: bool) -> Facts:
-        bound = clip if self.clip is None else None
-        sizes, classifies = self.split.sizes, self.loss.name in CLASSIFIERS
-        return Facts(self.agents, sizes, self.dim, smoothness, self.l2, clip, public, bound, classifies)
+        return Facts(
+            agents=self.agents,
+            sizes=self.split.sizes,
+            dim=self.dim,
+            smoothness=smoothness,
+            modulus=self.l2,
+            clip=clip,
+            public=public,
+            bound=self.largest_gradient(),
+            clip_given=self.clip is not None,
+            classifies=self.loss.name in CLASSIFIERS,
+        )
 
     def with_ridge(self, largest: np.ndarray) -> np.ndarray:
         """L_i of bounds on lambda_max(A_i'A_i / m_i); from above, as they are: the sum is rounded, too."""
