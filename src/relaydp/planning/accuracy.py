@@ -39,7 +39,7 @@ REACH, TRAVEL = 1.0 / 16.0, 1.5  # step x noise at the usual number of laps, and
 STRETCH = 2.0
 RIDGE = 5.0  # how many times l2 / G^2 the noise is at least
 # Of what a model without privacy gains over the most frequent class, the share that private models of the 77 problems
-# had: the fifth percentile, the median and the 95th, against log2 of the noise (1). Rounded outwards, since a problem may
+# had: the fifth percentile, the median and the 95th, against log2 of the noise (1). Rounded outwards: a problem may
 # be unlike all of these. Below 0 a model is worse than the most frequent class.
 GAINS = {
     -14: (0.97, 0.998, 1.0),
