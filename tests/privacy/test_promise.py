@@ -92,7 +92,7 @@ def test_the_documented_command_makes_no_model_twice(tmp_path):
 def first_messages(**options):
     """What agent 0 sends first, at two budgets and without noise; and the two noise scales."""
     task = problem()
-    planned = rd.plan(task, rd.ring(AGENTS), BUDGET, activations=2, walk="cyclic")
+    planned = rd.plan(task, rd.ring(AGENTS), BUDGET, algorithm="recal", activations=2, walk="cyclic")
     steps = {name: np.asarray(value).tolist() for name, value in planned.steps._asdict().items()}
     asked = {"walk": "cyclic", "activations": 2, "steps": steps, "trace": False, "reference": False}
     bare = rd.solve(task, rd.ring(AGENTS), **asked)

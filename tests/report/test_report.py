@@ -568,7 +568,7 @@ def test_out_is_checked_before_anything_runs(command, tmp_path, monkeypatch):
     monkeypatch.setattr("relaydp.settings.config.read_config", lambda *_: pytest.fail("it ran"))
     monkeypatch.setattr("relaydp.cli.attack._fresh", lambda *_: pytest.fail("it ran"))
     (tmp_path / "mine.txt").write_text("mine")
-    for extra, expected in (([], "exists already"), (["--overwrite"], "does not replace it")):
+    for extra, expected in (([], "exists already"), (["--overwrite"], "leaves it alone")):
         done = CliRunner().invoke(app, [command, "--out", str(tmp_path), *extra], prog_name="relaydp")
         assert done.exit_code == 2 and expected in done.stderr
     done = CliRunner().invoke(app, [command, "--overwrite"], prog_name="relaydp")
