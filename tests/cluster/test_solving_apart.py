@@ -395,7 +395,7 @@ def test_a_part_that_does_not_fit_names_agent_and_path(tmp_path, monkeypatch):
         ("other.csv", "a,c,y\n1,2,0\n", "no column 'b'"),
         ("twice.csv", "a,b,b,y\n1,2,3,0\n", "more than one column 'b'"),
         ("label.csv", "a,b,y\n1,2,5\n", "label 5 is not one of the classes"),
-        ("text.csv", "a,b,y\n1,x,0\n", "needed a number"),
+        ("text.csv", "a,b,y\n1,x,0\n", "a feature must be a number"),
         ("empty.csv", "a,b,y\n", "no rows"),
         ("broken.parquet", "PAR1", "could not be read as Parquet"),
         ("rows.npz", "", "no column names; pass features="),

@@ -151,7 +151,7 @@ class Study:
 
     >>> study = Study.of({"study": {"data": ["breast-cancer"], "budgets": [1.0, "none"], "seeds": 4}})
     >>> [(case.coordinates["algorithm"], case.coordinates["epsilon_asked"]) for case in study.cases]
-    [('recal', 1.0), ('recal', None)]
+    [('auto', 1.0), ('auto', None)]
     """
 
     name: str
@@ -277,7 +277,8 @@ def _cases(file: StudyFile, tables: Mapping[str, Any]) -> Iterator[Case]:
             section, key = AXES[axis]
             if axis != "budgets" and value is not None:
                 made[section][key] = value
-        if ALGORITHMS[spot["algorithms"]].kind != "relay":
+        name = spot["algorithms"]
+        if name != "auto" and ALGORITHMS[name].kind != "relay":  # whatever auto stands for is a relay
             made["run"].pop("walk", None)  # no walk is used, so several walks make one case
             spot["walks"] = None
         budget = spot["budgets"] if isinstance(spot["budgets"], dict) else None
