@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from effort import size
 
+from relaydp import defaults
 from relaydp.auditing.campaigns import fresh_runs
 from relaydp.cli import attack as command
 from relaydp.paper import attacks
@@ -170,8 +171,8 @@ def test_what_cannot_be_attacked_is_an_outcome_not_an_exception():
 
 def test_the_commands_help_names_the_campaigns_defaults():
     """`relaydp attack --help` may not load JAX, so the command repeats two defaults."""
-    defaults = {name: part.default for name, part in inspect.signature(fresh_runs).parameters.items()}
-    assert command.ACTIVATIONS == defaults["activations"]
-    assert [(budget.epsilon, budget.delta) for budget in defaults["budgets"]] == [
-        (epsilon, command.DELTA) for epsilon in command.EPSILONS
+    given = {name: part.default for name, part in inspect.signature(fresh_runs).parameters.items()}
+    assert command.ACTIVATIONS == given["activations"]
+    assert [(budget.epsilon, budget.delta) for budget in given["budgets"]] == [
+        (epsilon, defaults.DELTA) for epsilon in command.EPSILONS
     ]
