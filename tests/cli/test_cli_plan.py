@@ -56,13 +56,14 @@ def test_json_is_the_plans_summary():
     options = {"walk": "cyclic", "activations": 3, "steps": "paper", "seed": 4, "limits": {2: 0.25}}
     plan = rd.plan(problem, rd.ring(3), rd.Budget(0.8, 1e-4), **options)
     words = ["--epsilon", 0.8, "--delta", 1e-4, "--seed", 4, "--limit", "2=0.25"]
-    assert planned(*SMALL, *words) == strict(json.dumps(plan.summary(), allow_nan=False))
+    assert planned(*SMALL, *words) == strict(json.dumps({**plan.summary(), "warnings": []}, allow_nan=False))
 
 
 def test_without_data_it_is_the_plan_of_the_facts():
     facts = rd.public_facts([100, 200, 150], features=6, record_norm=1.0, l2=0.01)
     plan = rd.plan(facts, rd.ring(3), rd.Budget(1.0, 1e-5), walk="cyclic", activations=3, steps="paper")
-    assert planned(*UNSEEN, "--epsilon", 1) == strict(json.dumps(plan.summary(), allow_nan=False))
+    expected = {**plan.summary(), "warnings": []}
+    assert planned(*UNSEEN, "--epsilon", 1) == strict(json.dumps(expected, allow_nan=False))
 
 
 LOSSES = {
@@ -88,6 +89,7 @@ def test_every_loss_without_data(loss, named, tmp_path):
 
 def test_the_table_says_what_was_chosen_what_it_costs_and_what_it_rests_on():
     words = ["--sizes", "3x400", "--features", 6, "--record-norm", 1, "--walk", "cyclic", "--epsilon", 2]
+    words += ["--algorithm", "recal"]
     result = call("plan", *words, "--limit", "1=0.5")
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
@@ -106,6 +108,18 @@ def test_the_table_says_what_was_chosen_what_it_costs_and_what_it_rests_on():
     assert int(chosen[0]) == found["activations"]
 
 
+def test_the_table_of_a_classifier_says_what_accuracy_to_expect():
+    words = ["--sizes", "3x400", "--features", 6, "--record-norm", 1, "--walk", "cyclic", "--epsilon", 2]
+    result = call("plan", *words)
+    assert result.exit_code == 0, result.output
+    text, found = " ".join(result.stdout.split()), planned(*words)
+    shares = [f"{100 * found['expected_gain'][name]:.0f} %" for name in ("middle", "low", "high")]
+    for word in ("relay-gradient on ring(3), cyclic walk", f"{found['activations']} per agent (the PLF)",
+                 "expect {} ({} to {})".format(*shares), "stretch 2", "Public facts alone"):  # fmt: skip
+        assert word in text, word
+    assert found["algorithm"] == "relay-gradient" and found["curve"] is None and "predicted error" not in text
+
+
 def test_a_fixed_number_of_activations_has_no_curve_to_print():
     text = call("plan", *UNSEEN, "--epsilon", 1).stdout
     assert "predicted error" not in text and "predicted:" in text
@@ -117,7 +131,7 @@ def test_quiet_prints_nothing():
 
 def test_many_agents_are_planned_without_a_prediction():
     words = ["--sizes", "600x50", "--features", 3, "--record-norm", 1, "--walk", "cyclic", "--epsilon", 1]
-    result = call("plan", *words)
+    result = call("plan", *words, "--algorithm", "recal")
     assert result.exit_code == 0 and "too many agents to simulate" in " ".join(result.stdout.split())
 
 

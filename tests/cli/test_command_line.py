@@ -325,7 +325,8 @@ def real_lists():
     from relaydp.settings import values
 
     return {
-        "ALGORITHMS": algorithms(),
+        "ALGORITHMS": ["auto", *algorithms()],
+        "NAMED_ALGORITHMS": algorithms(),
         "NETWORK_ALGORITHMS": network_algorithms(),
         "GRAPHS": NAMED,
         "PLAIN_GRAPHS": PLAIN,

@@ -20,7 +20,7 @@ REFUTED = 1  # exit code
 
 def audit(
     algorithm: Annotated[
-        str, flag(RUN, "Whose claim; default recal.", "NAME", complete=among(choices.ALGORITHMS))
+        str, flag(RUN, "Whose claim; default recal.", "NAME", complete=among(choices.NAMED_ALGORITHMS))
     ] = "recal",
     mechanism: Annotated[
         str,

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-ALGORITHMS = (
-    "auto afbs d-admm dgd gradient-tracking huang-ring huang-star i-admm ic-admm m-admm mr-admm nids pg-admm pg-extra "
+NAMED_ALGORITHMS = (
+    "afbs d-admm dgd gradient-tracking huang-ring huang-star i-admm ic-admm m-admm mr-admm nids pg-admm pg-extra "
     "r-admm recal relay-gradient rw-admm rw-admm-linearised tripd-dist walkman walkman-gradient"
 ).split()
+ALGORITHMS = [
+    "auto",
+    *NAMED_ALGORITHMS,
+]  # of a run, which may leave the choice to the planner; an audit is of one method
 NETWORK_ALGORITHMS = "dgd huang-ring ic-admm nids pg-admm pg-extra recal walkman-gradient".split()
 GRAPHS = "ring path star complete grid torus hypercube erdos-renyi watts-strogatz random-regular".split()
 PLAIN_GRAPHS = "ring path star complete".split()
