@@ -31,7 +31,7 @@ class Fit(NamedTuple):
 
 
 def check_ranges(X: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[Fit]:
-    """Every column beside its range. A constant column uses none of it, and no range would change that.
+    """Every column beside its range. A constant column, or one whose range is a point, uses none of it.
 
     >>> fits = check_ranges(np.array([[30.0, 0.1], [80.0, 0.9]]), np.zeros(2), np.ones(2))
     >>> [(fit.verdict, fit.outside) for fit in fits]
