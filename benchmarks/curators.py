@@ -3,6 +3,8 @@
     python benchmarks/curators.py              four data sets, five budgets, 8 seeds, into runs/curators: half an hour
     python benchmarks/curators.py --quick      one embedded data set, one budget, 2 seeds: half a minute
 
+All are planned for the least F (`objective="loss"`); benchmarks/accuracy.py compares what is planned for accuracy.
+
 Setting: 8 agents, rows of norm 1 at most, l2 = 0.01, delta = 1e-5, logistic loss and least squares. For each budget:
 
     no privacy                 the certified optimum, and its accuracy on the test records
@@ -174,7 +176,7 @@ def descend(
     curator: rd.Problem, budget: rd.Budget, seeds: Iterable[int], activations: int | None = None
 ) -> tuple[np.ndarray, int]:
     """(seeds, dim) and T: DP gradient descent on the curator's records, tuned from public facts."""
-    runs = [rd.solve_alone(curator, budget, activations=activations, seed=seed) for seed in seeds]
+    runs = [rd.solve_alone(curator, budget, activations=activations, objective="loss", seed=seed) for seed in seeds]
     return np.concatenate([run.x for run in runs]), runs[0].plf
 
 
@@ -266,7 +268,7 @@ def curator_rows(
         rows.append(_row(problem, ADASSP, budget, adassp(curator, budget, numbers), REPLACE_ONE, began))
 
     began = time.perf_counter()
-    runs = [rd.solve_alone(problem, budget, seed=seed) for seed in numbers]
+    runs = [rd.solve_alone(problem, budget, objective="loss", seed=seed) for seed in numbers]
     x = np.stack([run.x for run in runs])
     rows.append(_row(problem, ALONE, budget, x, REPLACE_ONE, began, T=runs[0].plf))
     return rows
@@ -276,7 +278,7 @@ def relay_row(problem: rd.Problem, budget: rd.Budget, seeds: Iterable[int]) -> d
     """The decentralised run that the curators stand beside."""
     began = time.perf_counter()
     graph = rd.ring(problem.agents)
-    runs = rd.sweep(problem, graph, seeds, [budget], walk="cyclic", progress=False)
+    runs = rd.sweep(problem, graph, seeds, [budget], walk="cyclic", objective="loss", progress=False)
     return _row(problem, RELAY, budget, runs.x, REPLACE_ONE, began, T=int(runs.plf[0]))
 
 

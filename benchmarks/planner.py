@@ -104,7 +104,7 @@ def best_of_grid(
 def planned(
     problem: rd.Problem, graph: rd.Graph, budget: rd.Budget, best: float, seeds: int, prior: rd.Problem | None
 ) -> dict[str, Any]:
-    plan = rd.plan(problem, graph, budget, walk="cyclic", prior=prior)
+    plan = rd.plan(problem, graph, budget, walk="cyclic", objective="loss", prior=prior)
     x = run_plans(problem, graph, [plan] * seeds, jax.random.split(jax.random.key(5), seeds))
     excess = problem.objectives(x) - best
     return {
