@@ -29,16 +29,16 @@ with tempfile.TemporaryDirectory() as folder:
     make_visits(Path(folder, "visits.csv"))
     data = rd.load_data(Path(folder, "visits.csv"), label="readmitted", groups="hospital", drop="visit")
     low, high = zip(*FEATURES.values(), strict=True)
-    problem = rd.logistic(data, agents="hospital", l2=1e-2, intercept=True, ranges=(low, high), classes=[0, 1])
+    problem = rd.logistic(data, agents="hospital", intercept=True, ranges=(low, high), classes=[0, 1])
     print(f"{problem.agents} hospitals with {problem.split.sizes.tolist()} visits, {problem.dim} coefficients")
 
     # What will a budget buy? No record is used to answer that.
     budget, graph = rd.Budget(epsilon=1.0, delta=1e-5), rd.ring(problem.agents)
-    plan = rd.plan(problem, graph, budget, walk="tour")
-    print(f"planned: {plan.activations} activations each, excess {plan.predicted:.4f} expected")
+    plan = rd.plan(problem, graph, budget)
+    print(f"planned: {plan.activations} activations each; expect {plan.expected} of the gain without privacy")
 
     # Only now is the budget spent. The folder holds the model, the ledger and the certificate, and no record.
-    saved = rd.solve(problem, graph, budget=budget, walk="tour").save(Path(folder, "first"))
+    saved = rd.solve(problem, graph, budget=budget).save(Path(folder, "first"))
     result = rd.load_result(saved)
     assert result.ledger is not None
     found = rd.privacy.verify(result.ledger.to_json(), budget.delta)
