@@ -91,12 +91,10 @@ def plan(
 
         draw_plan(figure, made)
     if json_:
-        from relaydp.report.expectation import warn_of
-
-        print_json({**made.summary(), "warnings": warn_of(made)})
+        print_json(made.summary())
     elif not quiet:
         print_plan(made, network.name, figure)
-    if not (quiet or json_):
+    if not quiet:
         warn_before(made)
 
 
