@@ -294,10 +294,10 @@ def alike(found: Search, log_noise: float) -> np.ndarray:
 
 
 def shares(found: Search) -> np.ndarray:
-    """(problems, budgets): what the rule's models have of the gain without privacy; NaN where that is under a point."""
+    """(problems, budgets): what the rule's models have of the gain without privacy; NaN where that is under a point.
+    Below 0 where a model is worse than that class."""
     gain = (found.without - found.majority)[:, None]
-    part = (found.rule - found.majority[:, None]) / np.where(gain < 0.01, np.nan, gain)
-    return np.clip(part, 0.0, 1.0)
+    return (found.rule - found.majority[:, None]) / np.where(gain < 0.01, np.nan, gain)
 
 
 def gains(found: Search) -> dict[int, tuple[float, float, float]]:
@@ -447,7 +447,7 @@ def small_line(row: dict[str, Any]) -> str:
 
 
 def bar_counts(rows: Sequence[dict[str, Any]]) -> str:
-    """How many forecasts hold, and where the relay's median is below that of each party alone."""
+    """How many forecasts held, and where the relay's median is below that of each party alone."""
     forecasts = [row["within"] for row in rows if "within" in row]
     below = [row for row in rows if row["default"].middle < row["alone"].middle]
     where = ", ".join(f"{row['data']} with {row['agents']} at epsilon {row['epsilon']:g}" for row in below) or "nowhere"
