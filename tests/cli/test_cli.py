@@ -305,7 +305,12 @@ def test_two_runs_add_up_and_the_third_is_refused_before_a_record_is_used(tmp_pa
     assert refused.exit_code == 2 and "did not run" in refused.stderr and refused.stdout == ""
     shown = strict(call("account", "show", file, "--json").stdout)
     assert len(shown["runs"]) == 2 and shown["spent"] == second["account"]["spent"]
-    assert "2 runs charged" in call("account", "show", file).stdout
+    told = call("account", "show", file).stdout
+    assert "2 runs charged" in told
+    left = float(told.rstrip().rstrip(".").rpartition(" ")[2])  # what it says may be spent, may be spent
+    assert f"where {left:g} is left" in refused.stderr and "folds" not in refused.stderr
+    monkeypatch.undo()
+    assert call("run", *SMALL, "--epsilon", left, "--account", file).exit_code == 0
 
 
 def test_a_simulation_is_not_charged(tmp_path):

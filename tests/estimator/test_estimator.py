@@ -434,6 +434,8 @@ def test_folds_charge_one_account_and_routing_takes_sites_along():
     assert all("80 records, 3 agents" in fit.what for fit in account.fits)
     assert rho_for(account.spent, 1e-5) == pytest.approx(3 * rho_for(1.0, 1e-5), rel=1e-6)
     assert 1.0 < account.spent < 3.0
+    with pytest.raises(PrivacyError, match="is left.*did not run.*fewer folds cost less"):
+        clone(model).set_params(epsilon=4.0).fit(X, TWO, sites=SITES)
 
 
 def test_an_account_in_memory_stays_in_its_process(tmp_path):

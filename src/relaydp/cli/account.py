@@ -82,8 +82,10 @@ def facts_of(account: PrivacyAccount) -> dict[str, Any]:
 
 def sentence_of(account: PrivacyAccount) -> str:
     """What is spent and left, in one line."""
+    from relaydp.privacy.account import rounded_down
+
     runs, budget = len(account.fits), account.budget
     return (
         f"{runs} run{'' if runs == 1 else 's'} charged: epsilon {account.spent:.4g} of {budget.epsilon:g} spent at "
-        f"delta {budget.delta:g}, and one more run may cost {account.left:.4g}."
+        f"delta {budget.delta:g}, and one more run may cost {rounded_down(account.left):.4g}."
     )

@@ -26,6 +26,7 @@ from relaydp.estimator.scaling import ends_of
 from relaydp.graph import Graph, from_edges, graph_named
 from relaydp.oracle.randomness import SEED_BITS, check_seed
 from relaydp.privacy import Budget, PrivacyAccount
+from relaydp.privacy.account import Overspent
 from relaydp.problem import Problem
 from relaydp.problem.bounds import TYPICAL, Scale, as_groups, scale_records
 from relaydp.problem.loss import CustomLoss
@@ -122,20 +123,23 @@ class RelayEstimator(BaseEstimator):
             **options,
         )
         graph = self._graph(len(names))
-        result = solve(
-            problem,
-            graph,
-            self.algorithm,
-            budget=budget,
-            activations=self.activations,
-            walk=self.walk,
-            seed=_seed(self.random_state),
-            account=self.account,
-            transcript=False,
-            trace=False,
-            reference=False,
-            progress=False,
-        )
+        try:
+            result = solve(
+                problem,
+                graph,
+                self.algorithm,
+                budget=budget,
+                activations=self.activations,
+                walk=self.walk,
+                seed=_seed(self.random_state),
+                account=self.account,
+                transcript=False,
+                trace=False,
+                reference=False,
+                progress=False,
+            )
+        except Overspent as error:
+            raise Overspent(f"{error} Every fold of a cross-validation is a fit: fewer folds cost less.") from None
         if result.status == "interrupted":  # `solve` keeps the model of the moment; a search over models should end
             raise KeyboardInterrupt
         if result.status != "finished":

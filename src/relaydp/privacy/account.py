@@ -47,6 +47,10 @@ TABLES = (
 )
 
 
+class Overspent(PrivacyError):
+    """A run would cost more than its account has left. It did not run, and nothing was charged."""
+
+
 class Charge(NamedTuple):
     """One run, as it was charged."""
 
@@ -240,9 +244,9 @@ class PrivacyAccount:
         spent = _sum(before)
         if not spent + rho <= self._limit * (1 + TOLERANCE):
             epsilon, delta = self.budget.epsilon, self.budget.delta
-            left = _floor(epsilon_exact(max(0.0, self._limit - spent), delta))
-            smaller = f"Ask for epsilon={left:g} or less, for fewer folds, or agree" if left else "Agree"
-            raise PrivacyError(
+            left = rounded_down(epsilon_exact(max(0.0, self._limit - spent), delta))
+            smaller = f"Ask for epsilon={left:g} or less, or agree" if left else "Agree"
+            raise Overspent(
                 f"the account's budget is (epsilon {epsilon:g}, delta {delta:g}); {len(before)} run(s) have spent "
                 f"epsilon {epsilon_exact(spent, delta):.4g} of it, and this run costs epsilon "
                 f"{epsilon_exact(rho, delta):.4g} where {left:g} is left. It did not run. {smaller} on a larger "
@@ -354,9 +358,14 @@ def _sum(rows: list[tuple[str, str, float]]) -> float:
     return math.fsum(rho for _, _, rho in rows)
 
 
-def _floor(epsilon: float) -> float:
-    """Four digits, rounded down, so that the number can be used as an epsilon."""
+def rounded_down(epsilon: float) -> float:
+    """Four digits of what is left, rounded down, so that a run with this epsilon is not refused.
+
+    >>> rounded_down(0.26327), rounded_down(1.5 - 1e-12), rounded_down(0.0)
+    (0.2632, 1.5, 0.0)
+    """
     if epsilon == 0.0:
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(epsilon)) - 3)
-    return float(f"{math.floor(epsilon / unit) * unit:.4g}")
+    # all of a budget comes back from rho a rounding error below itself, which an account's tolerance allows
+    return float(f"{math.floor(epsilon / unit * (1 + TOLERANCE / 10)) * unit:.4g}")
