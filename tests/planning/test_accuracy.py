@@ -243,6 +243,9 @@ AUTO = {
     "nonbacktracking": (FACTS, {"walk": "nonbacktracking"}, "recal"),
     "paper": (FACTS, {"steps": "paper"}, "recal"),
     "steps": (FACTS, {"steps": {"alpha": 1.0, "beta": 0.01, "gamma": 0.1}}, "recal"),
+    "relay-gradient's steps": (FACTS, {"steps": {"stepsize": 0.1}}, "relay-gradient"),
+    "its steps, no budget": (LEAST, {"steps": {"stepsize": 0.1}, "budget": None}, "relay-gradient"),
+    "other steps": (FACTS, {"steps": {"stepsize": 0.1, "mixing": 0.5}}, "recal"),
     "prior": (FACTS, {"prior": object()}, "recal"),
     "published": (FACTS, {"mechanism": "published"}, "recal"),
     "none": (FACTS, {"mechanism": None, "budget": None}, "recal"),
@@ -285,6 +288,42 @@ def test_relay_gradient_is_planned_for_the_loss_too(loss):
     assert plan.expected is None and plan.predicted > 0 and plan.clip == problem.gradient_bound()
     assert float(plan.steps.stretch) == 1.0 and (float(plan.steps.lap), float(plan.steps.closing)) == (4, 4)
     assert 1.0 - 1e-6 < plan.epsilon <= 1.0
+
+
+WAYS = {
+    "another algorithm": ({"algorithm": "recal"}, "the algorithm is 'recal'"),
+    "random walk": ({"walk": "random"}, "walk='random' is random"),
+    "paper steps": ({"steps": "paper"}, "steps were given"),
+    "own steps": ({"algorithm": "relay-gradient", "steps": {"stepsize": 0.1}}, "steps were given"),
+    "auto's steps": ({"steps": {"stepsize": 0.1}}, "steps were given"),
+    "published": ({"mechanism": "published"}, "the mechanism is 'published'"),
+    "no budget": ({"budget": None}, "there is no budget"),
+}
+
+
+@pytest.mark.parametrize(("options", "why"), WAYS.values(), ids=WAYS.keys())
+def test_accuracy_that_cannot_be_planned_for_is_refused_and_not_ignored(options, why):
+    problem = toy(record_norm=1.0, l2=0.1, clip=1.0)
+    asked = {"budget": BUDGET, "seed": 0, "activations": 3, **UNMEASURED, **options}
+    with pytest.raises(rd.errors.InputError, match=f"objective='accuracy': {why}"):
+        rd.solve(problem, rd.ring(3), objective="accuracy", **asked)
+    assert rd.solve(problem, rd.ring(3), **asked).status == "finished"  # where nothing was asked, as ever
+
+
+def test_accuracy_with_a_prior_is_refused():
+    problem, public = toy(record_norm=1.0, l2=0.1), toy(seed=5, record_norm=1.0, l2=0.1)
+    with pytest.raises(rd.errors.InputError, match="a prior was given"):
+        rd.plan(problem, rd.ring(3), BUDGET, objective="accuracy", prior=public)
+    with pytest.raises(rd.errors.InputError, match="a prior was given"):
+        rd.solve_alone(problem, BUDGET, objective="accuracy", prior=public)
+
+
+def test_what_to_use_instead_keeps_the_budget():
+    with pytest.raises(rd.errors.InputError, match="pass walk='tour'.*or use 'recal'"):
+        rd.plan(FACTS, rd.ring(4), BUDGET, algorithm="relay-gradient", walk="random")
+    problem = toy(record_norm=1.0, l2=0.1)
+    with pytest.raises(rd.errors.PrivacyError, match="not defined for the default algorithm;.*Name one.*d-admm"):
+        rd.solve(problem, rd.ring(3), mechanism="objective", budget=BUDGET, seed=0)
 
 
 def test_objectives_that_make_no_sense_are_refused():

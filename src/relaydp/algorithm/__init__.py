@@ -1,5 +1,7 @@
 """Algorithms: one file each, pure init and step, found here by name."""
 
+from collections.abc import Iterable
+
 from relaydp.algorithm.afbs import AFBS
 from relaydp.algorithm.base import Algorithm, Baton, Oracle, Setting, Turn
 from relaydp.algorithm.d_admm import D_ADMM
@@ -46,6 +48,16 @@ _ALL = (
     GRADIENT_TRACKING,
 )
 ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ALL}
+
+
+def algorithm_of_steps(names: Iterable[str]) -> str:
+    """What the algorithm "auto" stands for where the user gives steps by these names.
+
+    >>> algorithm_of_steps(["stepsize"]), algorithm_of_steps(["alpha", "beta", "gamma"])
+    ('relay-gradient', 'recal')
+    """
+    given = set(names)
+    return RELAY_GRADIENT.name if given and given <= set(RELAY_GRADIENT.menu.steps._fields) else RECAL.name
 
 
 def algorithms() -> list[str]:

@@ -318,7 +318,9 @@ def check_kept(run: RunSection) -> None:
     asked = solve_arguments(run)
     # whichever algorithm 'auto' stands for has noise on gradients
     method = find_algorithm("recal" if run.algorithm == AUTO else run.algorithm)
-    choose_source(run.seed, resolve_mechanism(asked.get("mechanism", AUTO), asked.get("budget"), None, method), method)
+    mechanism = asked.get("mechanism", AUTO)
+    kind = resolve_mechanism(mechanism, asked.get("budget"), None, method, run.algorithm)
+    choose_source(run.seed, kind, method)
 
 
 def open_account(run: RunSection) -> PrivacyAccount | None:

@@ -66,8 +66,10 @@ def solve(
     Args:
         problem: The loss, the weights and the records, split over the agents.
         graph: Who may send to whom. It has as many agents as the problem.
-        algorithm: A name from `relaydp.algorithms()`. Default: "auto", which is "relay-gradient" for a private
-            classifier on a walk with laps, and "recal" for everything else.
+        algorithm: A name from `relaydp.algorithms()`. Default: "auto", which is "relay-gradient" for a logistic or
+            softmax problem with a budget, and "recal" without a budget, for other losses, on a random walk, with
+            objective="loss", steps="paper", a prior, or mechanism "published". With steps of your own it is the one of
+            the two that has their names.
         mechanism: "gradient" (sound; the default when there is a budget), "objective" (the default of methods that
             minimise exactly; in simulations alone, see `seed`), "published" (the paper's: see docs/privacy.md), or
             None, without noise. The default, "auto", is None when there is no budget.
@@ -80,9 +82,10 @@ def solve(
             "random", "lazy" or "nonbacktracking". Synchronous methods have no walk.
         steps: "tuned" (the default: for this graph and walk, from public facts in a private run), "paper", or the
             algorithm's own numbers; for recal {"alpha": ..., "beta": ..., "gamma": ...} for the f_i/n, r/n form.
-        objective: What a budget is planned for. "accuracy" (the default for logistic and softmax): relay-gradient then
-            clips far below the largest gradient, which costs objective and gains accuracy. "loss" (the default for
-            everything else): the least F. The other algorithms are planned for the least F either way.
+        objective: What a budget is planned for. "accuracy": relay-gradient clips far below the largest gradient, which
+            costs objective and gains accuracy. "loss": the least F. Default: None, which is "accuracy" for
+            relay-gradient on logistic and softmax problems with tuned steps and no prior, and "loss" for everything
+            else, where "accuracy" is refused.
         seed: None (the default): a run with a budget is private, its noise is drawn from the operating system and kept
             nowhere, and no two runs are alike. A number: a simulation, the same result bit for bit on one machine, with
             no promise, since whoever knows the seed knows the noise. "objective" needs one: its proof is about real
@@ -114,9 +117,9 @@ def solve(
         how it went (`status`, `message`, `trace`). A run that diverged or was interrupted says so in `status`.
 
     Raises:
-        InputError: A name is unknown, a number is out of range, the graph and the problem have different numbers of
-            agents, the graph does not allow the walk, the transcript would take more than 2 GiB, or a held-out label is
-            not one of the classes.
+        InputError: A name is unknown, a number is out of range, "accuracy" cannot be planned for, the graph and the
+            problem have different numbers of agents, the graph does not allow the walk, the transcript would take more
+            than 2 GiB, or a held-out label is not one of the classes.
         PrivacyError: The run would not be private as asked: a mechanism that needs a budget has none, or the algorithm
             does not have it; "objective" has no seed; classes, features or the split were found in the records; delta
             is 1/m or more for an agent with m records; a limit is above the budget; or the account would be overspent.
@@ -142,7 +145,7 @@ def solve(
         prior=prior,
     )
     method = find_algorithm(named)
-    source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, method), method)
+    source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, method, algorithm), method)
     if isinstance(source, Secret):
         problem.check_declared(prior)
     if account is not None:
@@ -150,7 +153,7 @@ def solve(
     plan = make_plan(
         problem,
         graph,
-        algorithm=named,
+        algorithm=algorithm,
         mechanism=mechanism,
         budget=budget,
         activations=activations,

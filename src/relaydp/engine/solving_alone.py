@@ -22,6 +22,7 @@ from jaxtyping import Array
 from relaydp.algorithm import Turn
 from relaydp.arrays import placed
 from relaydp.engine.solver import check_account, check_budget
+from relaydp.errors import InputError
 from relaydp.oracle.oracle import make_oracle
 from relaydp.oracle.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
 from relaydp.planning.accuracy import STRETCH, applies, rule_alone
@@ -110,6 +111,11 @@ def solve_alone(
         check_account(account, source)
     facts = problem.measured_facts() if budget is None else problem.public_facts()
     public = as_prior(prior, facts, int(facts.sizes.min()))
+    if objective == ACCURACY and (budget is None or public is not None):
+        raise InputError(
+            f"objective='accuracy': {'there is no budget' if budget is None else 'a prior was given'}; needed a budget "
+            "and no prior. Leave objective out, or what is in its way."
+        )
     aims = budget is not None and public is None and resolve_objective(objective, problem) == ACCURACY
     plain = problem.regulariser.kind == "none"
     if budget is not None and aims and plain and applies(facts, np.full(facts.agents, budget.rho)):

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from relaydp import defaults
-from relaydp.algorithm import Algorithm, find_algorithm
+from relaydp.algorithm import ALGORITHMS, Algorithm, algorithm_of_steps, find_algorithm
 from relaydp.algorithm.base import OBJECTIVE
 from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
 from relaydp.errors import InputError, PrivacyError, choose
@@ -142,13 +142,16 @@ def resolve_algorithm(
     """The algorithm that 'auto' stands for; every other name is itself.
 
     A private classifier is trained by relay gradient, planned by the rule of `planning.accuracy`. RECAL does the rest:
-    runs without privacy, for the objective F, of regression, on random walks, with r, with a ridge that is large beside
-    the noise, and with the user's own steps or prior.
+    runs without privacy, under the published mechanism, for the objective F, of regression, on random walks, with r,
+    with a ridge that is large beside the noise, and with "paper" steps or a prior. The user's own steps are those of the
+    algorithm that has their names.
     """
     if algorithm != AUTO:
         return algorithm
+    if not isinstance(steps, str):
+        return algorithm_of_steps(step_names(steps))
     planned = budget is not None and mechanism in (AUTO, "gradient") and walk not in RANDOM_WALKS
-    planned = planned and isinstance(steps, str) and steps == "tuned" and prior is None
+    planned = planned and steps == "tuned" and prior is None
     planned = planned and resolve_objective(objective, problem) == ACCURACY and _rule_fits(problem, budget)
     return RELAY_GRADIENT.name if planned else "recal"
 
@@ -165,11 +168,16 @@ def _rule_fits(problem: Problem | Facts, budget: Budget | None) -> bool:
     return applies(facts, np.full(facts.agents, budget.rho))
 
 
+def step_names(steps: Any) -> list[str]:
+    """By what names steps were given; none for "tuned" and "paper"."""
+    return list(steps) if isinstance(steps, Mapping) else list(getattr(steps, "_fields", ()))
+
+
 def resolve_mechanism(
-    mechanism: str | None, budget: Budget | None, noise: float | None, method: Algorithm
+    mechanism: str | None, budget: Budget | None, noise: float | None, method: Algorithm, asked: str | None = None
 ) -> str | None:
     """'auto' is noise on gradients, or in the objectives of methods that minimise exactly, when there is a budget, and
-    none when there is not."""
+    none when there is not. `asked` is the algorithm as the user named it, for errors."""
     if mechanism == AUTO:
         return None if budget is None else "objective" if method.data == "argmin" else "gradient"
     if mechanism is None:
@@ -191,8 +199,16 @@ def resolve_mechanism(
             why = " Its data enters through gradients, not through an argmin with an objective to perturb."
         use = f" Or use {method.instead!r}." if method.instead else ""
         has = ", ".join(method.mechanisms) or "none"
-        raise PrivacyError(f"mechanism={mechanism!r} is not defined for {method.name}; it has: {has}.{why}{use}")
+        name = method.name
+        if asked == AUTO:
+            name = "the default algorithm"
+            use = f" Name one that has it: {', '.join(sorted(_with_mechanism(mechanism)))}."
+        raise PrivacyError(f"mechanism={mechanism!r} is not defined for {name}; it has: {has}.{why}{use}")
     return mechanism
+
+
+def _with_mechanism(mechanism: str) -> list[str]:
+    return [name for name, method in ALGORITHMS.items() if mechanism in method.mechanisms]
 
 
 def make_plan(
@@ -218,7 +234,7 @@ def make_plan(
     aim = resolve_objective(objective, problem)
     asked = dict(budget=budget, mechanism=mechanism, objective=objective, walk=walk, steps=steps, prior=prior)
     method = find_algorithm(resolve_algorithm(algorithm, problem, **asked))  # type: ignore[arg-type]
-    kind = resolve_mechanism(mechanism, budget, noise, method)
+    kind = resolve_mechanism(mechanism, budget, noise, method, algorithm)
     _check_fit(problem, graph, method, walk)
     where = _variant(method, kind, variant)
     _check_options(kind, activations, ratio, noise, limits, prior)
@@ -227,11 +243,15 @@ def make_plan(
     if kind in PRICED and budget is not None:
         wanted = _budgeted(problem, facts, method, kind, budget, limits, ratio, prior)
     path = walk if method.kind == "relay" else "all"
-    expected, by_rule = None, False
-    if wanted is not None and _by_rule(problem, method, kind, aim, steps, prior, facts, wanted.rho):
+    expected = None
+    by_rule = wanted is not None and _by_rule(problem, method, kind, aim, steps, prior, facts, wanted.rho)
+    if objective == ACCURACY and not by_rule:
+        raise InputError(_no_accuracy(method, algorithm, kind, walk, steps, prior))
+    if by_rule:
+        assert wanted is not None
         rule = rule_for(facts, wanted.rho, activations)
         choice = Choice(with_laps(placed_steps(rule.steps), graph, walk, start), rule.laps, None)
-        facts, expected, by_rule = rule.facts, None if ratio is not None else rule.expected, True
+        facts, expected = rule.facts, None if ratio is not None else rule.expected
     else:
         choice = choose_steps(method, steps, facts, graph, path, activations, wanted, start)
     way = lay_out(method, choice.steps, choice.activations, graph, walk, key, start, kind in PRICED)
@@ -278,6 +298,28 @@ def _by_rule(
     return asked and prior is None and aim == ACCURACY and not penalised and applies(facts, rho)
 
 
+def _no_accuracy(method: Algorithm, named: str, kind: str | None, walk: str, steps: Any, prior: object) -> str:
+    """Why objective="accuracy" cannot be planned for here. The walk matters to 'auto', which then is RECAL."""
+    if kind is None:
+        here = "there is no budget, and nothing to plan"
+    elif kind != "gradient":
+        here = f"the mechanism is {kind!r}"
+    elif not (isinstance(steps, str) and steps == "tuned"):
+        here = "steps were given"
+    elif prior is not None:
+        here = "a prior was given"
+    elif named == AUTO and walk in RANDOM_WALKS:
+        here = f"walk={walk!r} is random"
+    elif named == AUTO or method is RELAY_GRADIENT:
+        here = "there is an r, or l2 is large beside the noise, so that the least F is what serves accuracy"
+    else:
+        here = f"the algorithm is {method.name!r}"
+    return (
+        f"objective='accuracy': {here}; needed relay-gradient with a budget, mechanism 'gradient', tuned steps, no "
+        "prior, and a walk with laps ('tour' or 'cyclic'). Leave objective out, or what is in its way."
+    )
+
+
 def _check_fit(problem: Problem | Facts, graph: Graph, method: Algorithm, walk: str) -> None:
     """Refuse a problem, a graph or a walk that this method cannot run on."""
     if isinstance(problem, Problem) and not method.takes_r and problem.regulariser.kind != "none":
@@ -293,9 +335,10 @@ def _check_fit(problem: Problem | Facts, graph: Graph, method: Algorithm, walk: 
     check_size(graph, method.needs)
     choose("walk", walk, WALKS)
     if method.walks is not None and walk not in method.walks:
+        other = "recal" if "gradient" in method.mechanisms else "walkman"  # the latter has no private runs
         raise InputError(
-            f"{method.name} visits the agents in a fixed order, and walk={walk!r} is random; pass walk='cyclic' (or "
-            "'tour' where the graph has no Hamiltonian cycle), or use 'walkman'."
+            f"{method.name} visits the agents in a fixed order, and walk={walk!r} is random; pass walk='tour', which "
+            f"every connected graph has, or use {other!r}."
         )
 
 

@@ -211,10 +211,14 @@ def as_steps(value: object, algorithm: str = ALGORITHM) -> str | dict[str, Any]:
 
     >>> as_steps("stepsize=0.1,mixing=0.5", "nids")
     {'stepsize': 0.1, 'mixing': 0.5}
+    >>> as_steps("stepsize=0.1", "auto")  # relay-gradient's; numbers by other names are recal's
+    {'stepsize': 0.1}
     """
-    from relaydp.algorithm import find_algorithm
+    from relaydp.algorithm import algorithm_of_steps, find_algorithm
 
-    algorithm = "recal" if algorithm == "auto" else algorithm  # with steps by hand, auto is recal
+    if algorithm == "auto":
+        words = value.split(",") if isinstance(value, str) else value if isinstance(value, dict) else []
+        algorithm = algorithm_of_steps(str(word).partition("=")[0].strip() for word in words)
     menu = find_algorithm(algorithm).menu
     names, optional = menu.steps._fields, menu.steps._field_defaults
     form = ",".join(f"{name}=.." for name in names)
