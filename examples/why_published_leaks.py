@@ -41,5 +41,6 @@ for noise in (0.0, 1.0, 1000.0):
         problem, rd.ring(8), mechanism="published", noise=noise, variant="carried", activations=50, steps="paper"
     )
     print(f"published, s_1 = {noise:6g}: median relative error of the inferred gradients {attack(run):.1e}")
-run = rd.solve(problem, rd.ring(8), budget=rd.Budget(epsilon=1.0, delta=1e-5), activations=50, walk="cyclic")
+budget = rd.Budget(epsilon=1.0, delta=1e-5)
+run = rd.solve(problem, rd.ring(8), "recal", budget=budget, activations=50, walk="cyclic")
 print(f"sound, epsilon = {run.epsilon:.3g}: median relative error of the inferred gradients {attack(run):.1e}")
