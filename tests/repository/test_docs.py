@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import relaydp
+from relaydp.algorithm import ALGORITHMS
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -104,6 +105,22 @@ def test_every_algorithm_is_described():
     page = (DOCS / "algorithms.md").read_text()
     for name in relaydp.algorithms():
         assert f"`{name}`" in page
+
+
+def test_the_table_of_algorithms_says_what_the_code_says():
+    page = (DOCS / "algorithms.md").read_text()
+    rows = [[cell.strip() for cell in row.split("|")] for row in re.findall(r"^\| (`.*) \|$", page, re.M)]
+    told = {name: cells for names, *cells in rows for name in re.findall(r"`([a-z-]+)`", names)}
+    assert told.keys() == ALGORITHMS.keys() and f"relaydp has {len(told)} algorithms" in page
+    for name, (kind, _, nonsmooth, private, published) in told.items():
+        method, words = ALGORITHMS[name], kind.split(", ")
+        assert words[0] == method.kind, name
+        assert ("coordinator" in words) == (method.links == "star"), name
+        assert ("laps" in words) == (method.walks is not None), name
+        assert ("exact argmin" in words) == (method.data == "argmin"), name
+        assert (nonsmooth == "no") == (not method.takes_r), name
+        assert (private == "`gradient`") == ("gradient" in method.mechanisms), name
+        assert bool(published) == ("published" in method.mechanisms), name
 
 
 def test_every_public_name_is_in_the_reference():
