@@ -1,10 +1,14 @@
 """What is used where nothing is given: one value for one thing, in functions, estimators, TOML files and commands.
 
-Every signature, settings table and help text takes its default from here. Two things differ between the functions
-(`rd.logistic` and `relaydp run`) and the estimators. The functions fit no intercept, because the catalogue's data sets
-need none; the estimators do, because users of scikit-learn expect `fit_intercept=True`. With an intercept the centre of
-a range can be 0, so that estimators scale features from `bounds` to [-1, 1]; the functions scale them from `ranges` to
-[0, 1], where a pixel that is 0 stays 0.
+Every signature, settings table and help text takes its default from here. Features are scaled from public bounds alike
+everywhere (`problem.bounds`). What differs, each for a reason:
+
+intercept     the estimators fit one, as users of scikit-learn expect; the functions (`rd.logistic`, `relaydp run`) fit
+              none, because the catalogue's data sets need none
+record_norm   "typical" for a private fit of an estimator, whose tables often have many columns that are mostly 0; none
+              for the functions, so that what they minimise is what was asked for
+algorithm     "recal" for `consortium new`, `rehearsal` and `solve_apart`, since relay-gradient does not run between
+              parties yet, and for `audit`, which also tests the published mechanism; relay-gradient does not have it
 """
 
 DATA = "fashion-small"  # needs no download
