@@ -372,7 +372,7 @@ def recompilation(options: Options) -> Figures:
     first += solve(epsilon=None, steps="paper")
     found.append(("graphs of one size", sum(solve(graph, None, steps="paper") for graph in graphs)))
     rows = [figure(f"compiled over {what} / by the first runs", n, first, "programs", "0") for what, n in found]
-    planned = sum(solve(graph) for graph in graphs)  # the lab's walks are as long as the graph makes them
+    planned = sum(solve(graph) for graph in graphs)  # the simulated walks are as long as the graph makes them
     what = f"compiled over {len(graphs)} graphs, planning included / by the first runs"
     return [*rows, figure(what, planned, first, "programs")]
 

@@ -30,7 +30,7 @@ SURE = 1 - 1e-8  # the confidence of audits of secret noise here: so rarely do s
 
 
 def quick(*args, **options):
-    """Steps from the paper, equal shares: what the lab finds is not what is tested here.
+    """Steps from the paper, equal shares: what planning finds is not what is tested here.
 
     Of a simulation: one audit of secret noise in a thousand is a false alarm, at the usual confidence.
     """

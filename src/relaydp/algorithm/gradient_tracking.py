@@ -8,7 +8,7 @@ it asks for the first gradient. The mean of the s_i is that of the last gradient
 equal copies and is the optimum, at a constant step.
 
 How long a step is stable depends on graph and data; a < 2/L is necessary, and the proofs ask for the order of
-(1 - sigma)^2 / L, sigma the second largest |eigenvalue| of W. The lab finds what the graph allows. The proofs are for
+(1 - sigma)^2 / L, sigma the second largest |eigenvalue| of W. Planning finds what the graph allows. The proofs are for
 r = 0; with the prox in (1) the fixed points are still the right ones, and runs with the l1 norm reach them.
 Source: Qu and Li 2018, Harnessing smoothness to accelerate distributed optimization, arXiv 1605.07112; Nedic, Olshevsky
 and Shi 2017, arXiv 1607.03218.

@@ -4,7 +4,7 @@ With L_i of f_i/n, all agents acting at once converge iff
 
     alpha_i < 2/L_i    and    beta ( gamma n + alpha_i / (1 - alpha_i L_i / 2) ) < 1    for every i.
 
-For the relay this is necessary in practice, not sufficient: a slow walk needs a smaller gamma. The lab finds one.
+For the relay this is necessary in practice, not sufficient: a slow walk needs a smaller gamma. Planning finds one.
 Candidates are fractions (a, b, g) in (0, 2) x (0, 1) x (0, 1) of that set, for the largest L_i:
 
     alpha = a / L          beta = b L (1 - a/2) / a          gamma = g (1 - b) / (beta n)

@@ -117,7 +117,7 @@ def answer(state: RwAdmmState) -> Float[Array, " dim"]:
 
 
 def grid(facts: Facts, graph: Graph, count: int = 49) -> list[RwAdmmSteps]:
-    """c d around 1.5 sqrt(mu L) at the mean degree. Likely ones first: the lab takes the first of equals."""
+    """c d around 1.5 sqrt(mu L) at the mean degree. Likely ones first: planning takes the first of equals."""
     L = float(facts.smoothness.max())
     likely = 1.5 * math.sqrt(max(facts.modulus, CONDITION * L) * L) / float(np.mean(graph.degree))
     shares = sorted(np.geomspace(0.05, 20.0, count), key=lambda share: abs(math.log(share)))

@@ -119,7 +119,7 @@ def paper_steps(facts: Facts, graph: Graph) -> WalkmanSteps:
 
 
 def grid(facts: Facts, graph: Graph) -> list[WalkmanSteps]:
-    """Around sqrt(mu L), likely ones first: the lab takes the first of equals."""
+    """Around sqrt(mu L), likely ones first: planning takes the first of equals."""
     L = float(facts.smoothness.max())
     likely = 1.1 * math.sqrt(max(facts.modulus, CONDITION * L) * L)
     shares = sorted(np.geomspace(0.05, 20.0, 49), key=lambda share: abs(math.log(share)))
@@ -132,7 +132,7 @@ def _least(facts: Facts) -> float:
 
 
 def grid_gradient(facts: Facts, graph: Graph) -> list[WalkmanSteps]:
-    # not at the edge: the lab has no r, and with one the method settles only some way above it
+    # not at the edge: the simulation has no r, and with one the method settles only some way above it
     shares = np.geomspace(1.2, 30.0, 48)
     return [WalkmanSteps(share * _least(facts)) for share in shares]  # type: ignore[arg-type]
 

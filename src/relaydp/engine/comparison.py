@@ -1,7 +1,7 @@
 """compare: which method gives the best model for this budget on this graph?
 
 Every algorithm gets the same problem, graph, budget and seeds, and its steps (and, under a budget, its number of
-activations) from the same lab by the same rule. An algorithm that cannot run as asked is a row with the reason.
+activations) from the same simulation by the same rule. An algorithm that cannot run as asked is a row with the reason.
 
 All runs have seeds, so that with a budget they are simulations: no promise stands behind any of them, and
 `epsilon_planned` is what the proof gives the same plan: the cost of a private run, or, where noise is in the objective

@@ -169,7 +169,8 @@ def _choose(
 ) -> tuple[float, np.ndarray]:
     """a, and each activation's part of rho: the least predicted excess over the public model.
 
-    Noise of the k-th activation is multiplied by t (1 - t h)^(T-k) on its way to the end; the rest is as in `outlook`.
+    Noise of the k-th activation is multiplied by t (1 - t h)^(T-k) on its way to the end; the rest is as in
+    `planning.forecast`.
     """
     if rho is None:
         return 1.0, np.ones(DEFAULT_ACTIVATIONS if activations is None else activations)

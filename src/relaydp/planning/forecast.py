@@ -1,4 +1,4 @@
-"""The outlook: what a budget will buy, before any record is touched.
+"""The forecast: what a budget will buy, before any record is touched.
 
 On quadratics the final model is linear in the noise of every release, so one noise-free run and one pass backwards
 through it give, for candidate steps and a number of activations T,

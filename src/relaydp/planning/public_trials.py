@@ -2,7 +2,7 @@
 
 The planner's quadratic cannot follow a curvature that changes along the way. Where public records like the private ones
 are at hand (`prior=`), its best few plans are run on them with the noise that the private run would have. Every agent
-has all of the public records, which is what agents with many records of one kind look like. `outlook.look_ahead` then
+has all of the public records, which is what agents with many records of one kind look like. `forecast.look_ahead` then
 corrects its predictions by what it got wrong here. All of it is public: records, noise and outcome.
 """
 

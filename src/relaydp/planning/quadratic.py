@@ -1,9 +1,9 @@
-"""The lab: try steps on quadratics, with the algorithm's own `init` and `step`, before any record is touched.
+"""Simulation: try steps on quadratics, with the algorithm's own `init` and `step`, before any record is touched.
 
 On quadratics h_i/2 (y - b_i)^2 every method here is a linear recursion in one number per agent and direction, so a
 few hundred candidate steps can be run at once, on the real graph and a walk of the same law, in about a second. Nothing
 sees a record. One rule for every algorithm: without noise the candidate wins that has the least worst-case error over
-curvatures in [mu, L] (here); with noise, the one with the least predicted excess objective (`outlook.py`).
+curvatures in [mu, L] (here); with noise, the one with the least predicted excess objective (`forecast.py`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def make_turns(
 ) -> Turn:
     """A walk of the law asked for, or rounds, cut into `stretches` of equal length; rests at the end fill it up."""
     if method.kind == "rounds":
-        # agents that skip rounds do so in the lab too; the probability is asked for, not tuned, so all rows share it
+        # agents that skip rounds do so here too; the probability is asked for, not tuned, so all rows share it
         asked = getattr(candidates.value, "probability", None)
         probability = 1.0 if asked is None else asked[0]
         acts = rounds(graph.agents, activations, probability=probability, key=jax.random.key(seed)).acts
