@@ -143,8 +143,8 @@ def resolve_algorithm(
 
     A private classifier is trained by relay gradient, planned by the rule of `planning.accuracy`. RECAL does the rest:
     runs without privacy, under the published mechanism, for the objective F, of regression, on random walks, with r,
-    with a ridge that is large beside the noise, and with "paper" steps or a prior. The user's own steps are those of the
-    algorithm that has their names.
+    with a ridge that is large beside the noise, and with "paper" steps or a prior. Steps given by the user are those of
+    the algorithm that has their names.
     """
     if algorithm != AUTO:
         return algorithm
