@@ -19,7 +19,7 @@ def tell_expected(gain: Expectation | dict[str, float] | None) -> str:
     """One sentence; empty where accuracy was not planned for.
 
     >>> tell_expected(Expectation(0.05, 0.92, 1.0))
-    'Of what a model without privacy gains over always answering the most frequent class, expect 90 % (3 % to 100 %).'
+    'Of what a model without privacy gains over always answering the most frequent class, expect 92 % (5 % to 100 %).'
     """
     if gain is None:
         return ""
