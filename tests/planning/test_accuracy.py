@@ -272,6 +272,17 @@ def test_every_entrance_resolves_auto_alike():
     assert runs.x == pytest.approx(np.array(alone), rel=1e-9) and np.isnan(runs.excess).all()
 
 
+def test_a_sweep_over_budgets_clips_each_as_its_own_plan_says():
+    """The rule's clip depends on the budget, and noise is calibrated for it."""
+    problem, budgets = toy(record_norm=1.0), [BUDGET, rd.Budget(30.0, DELTA)]
+    options = {"activations": 3}
+    clips = {rd.plan(problem, rd.ring(3), budget, **options).clip for budget in budgets}
+    assert len(clips) == 2
+    runs = rd.sweep(problem, rd.ring(3), [4], budgets, progress=False, **options)
+    alone = [rd.solve(problem, rd.ring(3), budget=budget, seed=4, **options, **UNMEASURED).x for budget in budgets]
+    assert runs.x == pytest.approx(np.array(alone), rel=1e-9)
+
+
 def test_a_classifier_planned_for_accuracy_has_no_reference_unless_asked():
     problem = toy(record_norm=1.0, l2=0.1)
     options = {"budget": BUDGET, "activations": 3, "seed": 0}
