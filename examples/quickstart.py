@@ -3,10 +3,10 @@
 import relaydp as rd
 
 # The catalogue's data sets bring public ranges for their features; record_norm bounds a whole record.
-problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2, record_norm=2.0)
+problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, record_norm=2.0)
 budget = rd.Budget(epsilon=2.0, delta=1e-4)
 
-together = rd.solve(problem, rd.ring(4), budget=budget, walk="cyclic")
+together = rd.solve(problem, rd.ring(4), budget=budget)
 alone = rd.solve_alone(problem, budget)
 
 print(f"together  accuracy {together.accuracy:.3f}  epsilon {together.epsilon:.2f}  PLF {together.plf}")
