@@ -177,7 +177,10 @@ class ProblemOptions:
     ] = None
     record_norm: RecordNorm = None
     clip: Annotated[
-        float | None, flag(PROBLEM, "Bound on one record's gradient; default: the most that the bounds above allow.")
+        float | None,
+        flag(
+            PROBLEM, "Bound on one record's gradient; default: chosen by the plan, at most what the bounds above allow."
+        ),
     ] = None
     label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None
     intercept: Intercept = None

@@ -42,12 +42,13 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         one_hot: PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions,
             or texts ("job": all columns called job_...). With a columns outside and b groups, records are shrunk to
             the norm sqrt(a + b). Default: None, no groups.
-        clip: Bound on the norm of one record's gradient. Default: the most that the bounds allow.
+        clip: Bound on the norm of one record's gradient. Default: chosen by the plan, at most what the bounds allow.
         l1: Weight of the 1-norm, on coefficients of scaled features. Default: 0.
         l2: Weight of the ridge, on coefficients of scaled features. Default: 0.
         fit_intercept: Whether to add a constant, which nothing penalises. Default: True.
         algorithm: A name from `relaydp.algorithms()`; one that minimises exactly is for simulations alone. Default:
-            "recal".
+            "auto": "relay-gradient" for a fit with a budget on a walk with laps, with l1=0 and an l2 that is small
+            beside the noise; else "recal".
         walk: How the baton travels. Default: "tour", which visits everybody in turn.
         activations: How often each site acts. Default: chosen from public facts, 300 without privacy.
         account: A PrivacyAccount that this fit is charged to. Default: None.
