@@ -191,12 +191,26 @@ def load_data(
 ) -> Records:
     """Load a data set by its catalogue name, or a file of your own by its path.
 
-    `label`, `groups` and `drop` name columns of a file, and `features` is how many it has, which private runs on LIBSVM
-    files need; see `read_table`. A name of the catalogue takes precedence over a file with the same name: write
-    ./digits for the file.
+    Args:
+        source: A name as in `relaydp data list`, or the path of a CSV, Parquet, LIBSVM or NPZ file. A name takes
+            precedence over a file of the same name: write ./digits for the file.
+        label: The file's column to predict. Default: the one called label, target, y or class, or else the last.
+        groups: Columns that are not features, such as "hospital": `agents="hospital"` splits the records by one.
+            Default: none.
+        drop: Columns to leave out, such as a number that names a patient. Default: none.
+        features: How many features a record has. A LIBSVM file does not say, and a private run on one needs it.
+            Default: None, as many as are found.
 
-    >>> load_data("fashion-small")
-    Records('fashion-small', records=12000, features=196, uint8, test=2000)
+    Returns:
+        Records. A data set of the catalogue brings its public ranges and classes, and test records.
+
+    Raises:
+        InputError: There is no such name or file, a column is missing, a feature is not a number, the number of
+            features is another, or a data set's file is not here and cannot be fetched.
+
+    Example:
+        >>> load_data("fashion-small")
+        Records('fashion-small', records=12000, features=196, uint8, test=2000)
     """
     groups, drop = ((names,) if isinstance(names, str) else tuple(names) for names in (groups, drop))
     if not _is_name(source):

@@ -125,19 +125,30 @@ class Records:
     No scaling and no intercept is added. X keeps its dtype, which is public: uint8 pixels stay uint8 until a gradient
     needs them, and float64 stays float64 even if bytes would be enough. Lists, which have no dtype, become float64.
 
-        ranges   (low, high), scalars or one per feature: PUBLIC bounds, known without looking at the records
-                 (pixels: (0, 255)). A problem scales features from them.
-        classes  the labels there may be: PUBLIC, known without looking at the records. Private runs of losses with
-                 classes need them, here or as the problem's classes=.
-        groups   named columns that are not features, such as {"hospital": array}; `agents="hospital"` splits by one.
-                 The owner of a record counts as PUBLIC.
-        columns  the features' names.
-        test     records kept apart for measuring accuracy; public, never trained on.
+    Args:
+        X: The features, (records, features), all finite numbers.
+        y: The labels, one per record: numbers or texts.
+        ranges: PUBLIC (low, high), scalars or one per feature, known without looking at the records (pixels: (0, 255)).
+            A problem scales features from them. Default: None.
+        groups: Named columns that are not features, such as {"hospital": array}; `agents="hospital"` splits by one. The
+            owner of a record counts as PUBLIC. Default: none.
+        columns: The features' names. Default: None.
+        test: Records kept apart for measuring accuracy; public, never trained on. Default: None.
+        name: What results and accounts call them. Default: "records".
+        source: Where `load_data` found them; it sets this. Default: None, for arrays made in memory.
+        classes: PUBLIC list of the labels there may be, known without looking at the records. Private runs of losses
+            with classes need them, here or as the problem's `classes`. Default: None.
+        width_found: Whether the number of features was found in the records; `load_data` sets it. Default: False.
 
-    >>> import numpy as np
-    >>> data = Records(np.eye(4), np.array([0, 1, 0, 1]))
-    >>> len(data), data.features
-    (4, 4)
+    Raises:
+        InputError: Shapes do not match, a feature is not a finite number, or the classes are not two or more different
+            labels.
+
+    Example:
+        >>> import numpy as np
+        >>> data = Records(np.eye(4), np.array([0, 1, 0, 1]))
+        >>> len(data), data.features
+        (4, 4)
     """
 
     X: np.ndarray

@@ -71,21 +71,45 @@ def plan(
     Uses public facts only, so it can be drawn up by anybody: from a problem's public bounds, or from
     `relaydp.public_facts(...)` without any data. `solve` with the same arguments makes and follows the same plan.
 
-        plan.activations, plan.steps, plan.scales   what was chosen; scales are (activations, agents)
-        plan.expected                               of a classifier: the share of a model's gain without privacy
-        plan.predicted                              planned for the objective: its excess to expect
-        plan.outlook                                the same against the number of activations
+    The forecast rests on a guess of the problem's curvature and signal, or on other problems; the promise does not
+    depend on how good it is.
 
-    The arguments are those of `solve`; with a `seed` it is a simulation's plan, whose classes, split and prior may come
-    from the records. The prediction rests on a guess of the problem's curvature and signal; `prior`, a problem over
-    public records, replaces the guess, and the best plans are tried on it before one is chosen. The promise does not
-    depend on how good either is.
+    Args:
+        problem: A problem with public bounds, or `relaydp.public_facts(...)`, which needs no data.
+        graph: Who may send to whom. It has as many agents as the problem.
+        budget: Budget(epsilon, delta) for every agent's records.
+        algorithm: As in `solve`. Default: "auto".
+        activations: How often each agent acts. Default: chosen from public facts.
+        walk: As in `solve`. Default: "tour".
+        steps: "tuned" (the default), "paper", or the algorithm's own numbers.
+        objective: "accuracy" or "loss", as in `solve`. Default: None, "accuracy" where relay-gradient can be planned
+            for it.
+        ratio: rho_(t+1)/rho_t of the noise schedule. Default: the best spread for the final model.
+        limits: epsilon of agents that allow less than the budget: {agent: epsilon}, or one number per agent.
+        prior: A Problem over PUBLIC records, or Directions: it replaces the guess, and the best plans are tried on it
+            before one is chosen. A plan with a prior is for the least F.
+        seed: None (the default) for a private run's plan. With a number it is a simulation's plan, whose classes, split
+            and prior may come from the records.
+        start: The agent that holds the baton first. Default: 0.
 
-    >>> import relaydp as rd
-    >>> facts = rd.public_facts([1500] * 8, features=784, loss="logistic", record_norm=1.0, l2=0.01)
-    >>> plan = rd.plan(facts, rd.ring(8), rd.Budget(epsilon=1.0, delta=1e-5), walk="cyclic")
-    >>> plan.scales.shape == (plan.activations, 8)
-    True
+    Returns:
+        A Plan. `activations`, `steps` and `scales` are what was chosen; scales are (activations, agents). `expected` is
+        the forecast of a plan for accuracy: the share of what a model without privacy gains over always answering the
+        most frequent class. `predicted` is that of a plan for the least F, the excess of F, and `outlook` the same
+        against the number of activations. Each is None in a plan of the other kind.
+
+    Raises:
+        InputError: A name is unknown, a number is out of range, the objective cannot be planned for, the graph and the
+            problem have different numbers of agents, or the graph does not allow the walk.
+        PrivacyError: A private run could not follow the plan: a public bound, the classes or the number of features are
+            missing, delta is 1/m or more for an agent with m records, or a limit is above the budget.
+
+    Example:
+        >>> import relaydp as rd
+        >>> facts = rd.public_facts([1500] * 8, features=784, loss="logistic", record_norm=1.0)
+        >>> plan = rd.plan(facts, rd.ring(8), rd.Budget(epsilon=1.0, delta=1e-5), walk="cyclic")
+        >>> plan.scales.shape == (plan.activations, 8), plan.expected.low < plan.expected.middle
+        (True, True)
     """
     if not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")

@@ -15,7 +15,7 @@ ranges        PUBLIC (low, high) of the features; they are clipped to it and sca
 one_hot       PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions, or
               texts ("job": all columns called job_...). Records are then shrunk to the norm sqrt(a + b) for a columns
               outside and b groups, where no record_norm is given; without groups their norm is sqrt(features) at most
-clip          bound on one record's gradient in private runs; default: the most that the bounds allow
+clip          bound on one record's gradient in private runs; default: chosen by the plan, at most what the bounds allow
 
 Losses with classes also take
 classes       PUBLIC list of the labels there may be, known without the records. A private run needs it: one record
@@ -262,9 +262,36 @@ def logistic(
 ) -> Problem:
     """Two classes: loss log(1 + exp(-b a'x)) with b = -1 for the first class in sorted order, +1 for the second.
 
-    >>> import relaydp as rd
-    >>> rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2).dim
-    30
+    Args:
+        data: The records: `Records`, or what `load_data` takes.
+        agents: Who holds which record: a count (even split, in row order), a list of sizes, a group column's name, or a
+            split from `relaydp.partition`. A function of your own may look at the records (no private run then).
+        l2: Weight of the ridge (l2/2) ||x||^2. Default: 0.
+        l1: Weight of ||x||_1. Default: 0.
+        regulariser: Another r from `relaydp.prox`, instead of l1. Default: None.
+        intercept: Whether to add a constant feature, which nothing penalises. Default: False.
+        record_norm: PUBLIC bound on the norm of a record's features; longer records are shrunk to it. "typical" guesses
+            it from `ranges`. Default: None, what `one_hot` or `ranges` allow.
+        ranges: PUBLIC (low, high) of the features, two numbers or two lists; they are clipped to it and scaled into
+            [-1, 1]: 0 stays 0 where it lies between, elsewhere the middle becomes 0. "fit" looks at the records (no
+            private run then), "fit-public" says that they are public. Default: None, those of the data, if any.
+        one_hot: PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions,
+            or texts ("job": all columns called job_...). Needs `ranges`. Default: None, no groups.
+        clip: Bound on the norm of one record's gradient in private runs. Default: chosen by the plan, at most what the
+            bounds allow.
+        classes: PUBLIC list of the labels there may be, two of them. Private runs need it; without it
+            the labels in the records count. Default: None, those of the data, if any.
+
+    Returns:
+        A Problem, which `solve`, `plan` and `minimise` take. What only private runs need is checked by them.
+
+    Raises:
+        InputError: A weight, a bound, the ranges or the split cannot be used, or the labels are not two classes.
+
+    Example:
+        >>> import relaydp as rd
+        >>> rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2).dim
+        30
     """
     return _build(
         data,
@@ -297,7 +324,39 @@ def softmax(
     clip: float | None = None,
     classes: Sequence[Any] | None = None,
 ) -> Problem:
-    """Several classes: loss -log softmax(W'a)_b. x holds W (features, classes) row by row, intercepts last."""
+    """Several classes: loss -log softmax(W'a)_b. x holds W (features, classes) row by row, intercepts last.
+
+    Args:
+        data: The records: `Records`, or what `load_data` takes.
+        agents: Who holds which record: a count (even split, in row order), a list of sizes, a group column's name, or a
+            split from `relaydp.partition`. A function of your own may look at the records (no private run then).
+        l2: Weight of the ridge (l2/2) ||x||^2. Default: 0.
+        l1: Weight of ||x||_1. Default: 0.
+        regulariser: Another r from `relaydp.prox`, instead of l1. Default: None.
+        intercept: Whether to add a constant feature, which nothing penalises. Default: False.
+        record_norm: PUBLIC bound on the norm of a record's features; longer records are shrunk to it. "typical" guesses
+            it from `ranges`. Default: None, what `one_hot` or `ranges` allow.
+        ranges: PUBLIC (low, high) of the features, two numbers or two lists; they are clipped to it and scaled into
+            [-1, 1]: 0 stays 0 where it lies between, elsewhere the middle becomes 0. "fit" looks at the records (no
+            private run then), "fit-public" says that they are public. Default: None, those of the data, if any.
+        one_hot: PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions,
+            or texts ("job": all columns called job_...). Needs `ranges`. Default: None, no groups.
+        clip: Bound on the norm of one record's gradient in private runs. Default: chosen by the plan, at most what the
+            bounds allow.
+        classes: PUBLIC list of the labels there may be, two or more. Private runs need it; without it
+            the labels in the records count. Default: None, those of the data, if any.
+
+    Returns:
+        A Problem, which `solve`, `plan` and `minimise` take. What only private runs need is checked by them.
+
+    Raises:
+        InputError: A weight, a bound, the ranges or the split cannot be used, or a label is not one of the classes.
+
+    Example:
+        >>> import relaydp as rd
+        >>> rd.softmax(rd.load_data("digits"), agents=4).dim  # 64 pixels, 10 classes
+        640
+    """
 
     def make(records: Records, declared: Sequence[Any] | None) -> tuple[Loss, np.ndarray]:
         listed = _classes(records.y, "softmax", None, declared)
@@ -334,7 +393,40 @@ def least_squares(
     clip: float | None = None,
     label_bound: float | None = None,
 ) -> Problem:
-    """Numbers: loss (a'x - b)^2 / 2. A private run clips gradients to `clip`, or to record_norm * `label_bound`."""
+    """Numbers: loss (a'x - b)^2 / 2. A private run clips gradients to `clip`, or to record_norm * `label_bound`.
+
+    Args:
+        data: The records: `Records`, or what `load_data` takes.
+        agents: Who holds which record: a count (even split, in row order), a list of sizes, a group column's name, or a
+            split from `relaydp.partition`. A function of your own may look at the records (no private run then).
+        l2: Weight of the ridge (l2/2) ||x||^2. Default: 0.
+        l1: Weight of ||x||_1. Default: 0.
+        regulariser: Another r from `relaydp.prox`, instead of l1. Default: None.
+        intercept: Whether to add a constant feature, which nothing penalises. Default: False.
+        record_norm: PUBLIC bound on the norm of a record's features; longer records are shrunk to it. "typical" guesses
+            it from `ranges`. Default: None, what `one_hot` or `ranges` allow.
+        ranges: PUBLIC (low, high) of the features, two numbers or two lists; they are clipped to it and scaled into
+            [-1, 1]: 0 stays 0 where it lies between, elsewhere the middle becomes 0. "fit" looks at the records (no
+            private run then), "fit-public" says that they are public. Default: None, those of the data, if any.
+        one_hot: PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions,
+            or texts ("job": all columns called job_...). Needs `ranges`. Default: None, no groups.
+        clip: Bound on the norm of one record's gradient in private runs, which need it or `label_bound`. Default: None,
+            the largest norm of a record's features times `label_bound`.
+        label_bound: PUBLIC bound on the size of the labels. Default: None.
+
+    Returns:
+        A Problem, which `solve`, `plan` and `minimise` take. What only private runs need is checked by them.
+
+    Raises:
+        InputError: A weight, a bound, the ranges or the split cannot be used, or the labels are not numbers.
+
+    Example:
+        >>> import numpy as np
+        >>> import relaydp as rd
+        >>> data = rd.Records(np.eye(4), np.array([0.5, 1.0, 1.5, 2.0]))
+        >>> rd.least_squares(data, agents=2, record_norm=1.0, label_bound=2.0).public_facts().clip
+        2.0
+    """
     return _build(
         data,
         lambda *_: (LEAST_SQUARES, None),
@@ -367,7 +459,40 @@ def huber(
     one_hot: Any = None,
     clip: float | None = None,
 ) -> Problem:
-    """Numbers with outliers: (a'x - b)^2 / 2 up to a residual of `threshold`, a line beyond."""
+    """Numbers with outliers: (a'x - b)^2 / 2 up to a residual of `threshold`, a line beyond.
+
+    Args:
+        data: The records: `Records`, or what `load_data` takes.
+        agents: Who holds which record: a count (even split, in row order), a list of sizes, a group column's name, or a
+            split from `relaydp.partition`. A function of your own may look at the records (no private run then).
+        l2: Weight of the ridge (l2/2) ||x||^2. Default: 0.
+        l1: Weight of ||x||_1. Default: 0.
+        threshold: The residual at which the square turns into a line. Default: 1.
+        regulariser: Another r from `relaydp.prox`, instead of l1. Default: None.
+        intercept: Whether to add a constant feature, which nothing penalises. Default: False.
+        record_norm: PUBLIC bound on the norm of a record's features; longer records are shrunk to it. "typical" guesses
+            it from `ranges`. Default: None, what `one_hot` or `ranges` allow.
+        ranges: PUBLIC (low, high) of the features, two numbers or two lists; they are clipped to it and scaled into
+            [-1, 1]: 0 stays 0 where it lies between, elsewhere the middle becomes 0. "fit" looks at the records (no
+            private run then), "fit-public" says that they are public. Default: None, those of the data, if any.
+        one_hot: PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions,
+            or texts ("job": all columns called job_...). Needs `ranges`. Default: None, no groups.
+        clip: Bound on the norm of one record's gradient in private runs. Default: chosen by the plan, at most what the
+            bounds allow.
+
+    Returns:
+        A Problem, which `solve`, `plan` and `minimise` take. What only private runs need is checked by them.
+
+    Raises:
+        InputError: A weight, a bound, the ranges or the split cannot be used, or the labels are not numbers.
+
+    Example:
+        >>> import numpy as np
+        >>> import relaydp as rd
+        >>> data = rd.Records(np.eye(4), np.array([0.5, 1.0, 1.5, 90.0]))
+        >>> rd.huber(data, agents=2, threshold=0.5, record_norm=1.0).public_facts().clip
+        0.5
+    """
     bend = check_bound("threshold", threshold)
     assert bend is not None
     return _build(
@@ -404,8 +529,41 @@ def custom(
 ) -> Problem:
     """Any convex smooth loss: a JAX function loss_fn(x, a, b) of coefficients, one record's features and label.
 
-    `dim` is the length of x (default: the number of features). `smoothness` bounds the curvature of one record's
-    loss; a private run needs it and `clip`, since nothing else about the function is known.
+    Args:
+        loss_fn: The function. It returns a number, and JAX must be able to differentiate and compile it.
+        data: The records: `Records`, or what `load_data` takes.
+        agents: Who holds which record: a count (even split, in row order), a list of sizes, a group column's name, or a
+            split from `relaydp.partition`. A function of your own may look at the records (no private run then).
+        l2: Weight of the ridge (l2/2) ||x||^2. Default: 0.
+        l1: Weight of ||x||_1. Default: 0.
+        dim: The length of x. Default: the number of features.
+        smoothness: PUBLIC bound on the curvature of one record's loss. A private run needs it and `clip`, since nothing
+            else about the function is known. Default: None.
+        regulariser: Another r from `relaydp.prox`, instead of l1. Default: None.
+        record_norm: PUBLIC bound on the norm of a record's features; longer records are shrunk to it. "typical" guesses
+            it from `ranges`. Default: None, what `one_hot` or `ranges` allow.
+        ranges: PUBLIC (low, high) of the features, two numbers or two lists; they are clipped to it and scaled into
+            [-1, 1]: 0 stays 0 where it lies between, elsewhere the middle becomes 0. "fit" looks at the records (no
+            private run then), "fit-public" says that they are public. Default: None, those of the data, if any.
+        one_hot: PUBLIC groups of columns of which a record has one at most that is not 0: lists of names or positions,
+            or texts ("job": all columns called job_...). Needs `ranges`. Default: None, no groups.
+        clip: Bound on the norm of one record's gradient; longer ones are shrunk to it in private runs, which need it.
+            Default: None.
+
+    Returns:
+        A Problem, which `solve`, `plan` and `minimise` take. What only private runs need is checked by them.
+
+    Raises:
+        InputError: A weight, a bound, the ranges or the split cannot be used, `loss_fn` is not a function, or the
+            labels are not numbers.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import relaydp as rd
+        >>> def loss(x, a, b):
+        ...     return jnp.log(jnp.cosh(a @ x - b))
+        >>> rd.custom(loss, rd.load_data("breast-cancer"), agents=4, smoothness=30.0, clip=1.0).dim
+        30
     """
     if not callable(loss_fn):
         raise InputError(f"loss_fn={loss_fn!r}; it must be a function loss_fn(x, a, b) -> number.")
@@ -469,14 +627,32 @@ def public_facts(
 ) -> Facts:
     """What a private run decides by, said without any data: for planning before anybody shares anything.
 
-        sizes         m_i, how many records each agent has
-        record_norm   PUBLIC bound on a record's norm; default sqrt(features), as for features scaled from ranges
-
     A problem built with the same options over such records has the same facts.
 
-    >>> facts = public_facts([100, 200], features=9, record_norm=1.0, l2=0.01)
-    >>> facts.agents, facts.dim, facts.smoothness.tolist(), facts.clip
-    (2, 9, [0.26, 0.26], 1.0)
+    Args:
+        sizes: m_i, how many records each agent has.
+        features: How many features a record has.
+        loss: "logistic" (the default), "softmax", "least-squares" or "huber".
+        record_norm: PUBLIC bound on the norm of a record's features. Default: sqrt(features), as for features scaled
+            from ranges.
+        l2: Weight of the ridge (l2/2) ||x||^2. Default: 0.
+        clip: Bound on the norm of one record's gradient. Default: chosen by the plan, at most what the bounds allow.
+        label_bound: PUBLIC bound on the size of the labels, for "least-squares". Default: None.
+        intercept: Whether there is a constant feature, which nothing penalises. Default: False.
+        classes: How many classes there are, for "softmax". Default: 2.
+        threshold: The residual at which "huber" turns into a line. Default: 1.
+
+    Returns:
+        Facts, which `plan` takes instead of a problem.
+
+    Raises:
+        InputError: A size, a number or the loss cannot be used.
+        PrivacyError: The loss has no bounded gradient, and there is neither `clip` nor `label_bound`.
+
+    Example:
+        >>> facts = public_facts([100, 200], features=9, record_norm=1.0, l2=0.01)
+        >>> facts.agents, facts.dim, facts.smoothness.tolist(), facts.clip
+        (2, 9, [0.26, 0.26], 1.0)
     """
     counts = np.asarray(sizes)
     if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu" or (counts < 1).any():

@@ -90,7 +90,42 @@ _shares_right = jax.jit(dispatch.shares_right)
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Made by `logistic`, `least_squares`, `softmax`, `huber` or `custom`; immutable."""
+    """What the agents minimise together: a loss, weights, and records split over agents. Immutable.
+
+        F(x) = (1/n) sum_i (1/m_i) sum_j loss_ij(x)  +  (l2/2) ||x||^2  +  r(x)
+
+    Make one by `logistic`, `softmax`, `least_squares`, `huber` or `custom`, whose arguments say what can be chosen;
+    they check what they are given, and this class does not.
+
+    Args:
+        data: The Records.
+        loss: The loss of one record.
+        split: Which agent holds which record.
+        regulariser: r, known by its prox.
+        l2: Weight of the ridge.
+        intercept: Whether there is a constant feature, which nothing penalises.
+        record_norm: PUBLIC bound on the norm of a record's features; None for what the scale allows.
+        scale: How features are scaled, from PUBLIC ranges: `problem.scale(X)` does it. None without ranges.
+        fitted: Whether the ranges were found in the records, which rules out private runs.
+        clip: Bound on the norm of one record's gradient, if the user gave one.
+        smoothness: PUBLIC bound on the curvature of a custom loss.
+        label_bound: PUBLIC bound on the size of the labels.
+        classes: The labels there may be, in sorted order; None where labels are numbers.
+        found: Whether the classes were found in the records, which rules out private runs.
+        dealt: Whether a function that may look at the records split them, which rules out private runs.
+        spec: What a saved result needs to make the problem again.
+        kernels: Whether to compile fused passes over the records. Default: True.
+
+    Raises:
+        InputError: By `predict`, `objective` and other methods, if what they are given does not fit the problem.
+        PrivacyError: By `public_facts`, if a public bound is missing that a private run needs.
+
+    Example:
+        >>> import relaydp as rd
+        >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+        >>> problem.agents, problem.dim, problem.public_facts().clip <= 30**0.5
+        (4, 30, True)
+    """
 
     data: Records
     loss: Loss
@@ -133,7 +168,7 @@ class Problem:
         >>> problem = rd.logistic("breast-cancer", agents=2)
         >>> problem.remembered(count_records), problem.remembered(count_records)
         counting
-        (569, 569)
+        (456, 456)
         """
         key = (compute, args, *kwargs.items())
         if key not in self._known:

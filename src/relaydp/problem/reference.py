@@ -52,10 +52,20 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
 
     Looks at all records without noise: for measuring, never for publishing.
 
-    >>> import relaydp as rd
-    >>> from relaydp.problem import minimise
-    >>> minimise(rd.logistic(rd.load_data("breast-cancer"), agents=2, l2=0.1)).residual < 1e-12
-    True
+    Args:
+        problem: What to minimise. The answer is computed once for each problem and kept with it.
+        tolerance: The residual to reach. Default: 1e-12.
+
+    Returns:
+        A Reference: the minimiser `x`, F at it (`value`), the `residual` that was reached, and the number of `steps`.
+
+    Raises:
+        RelayError: The problem has no minimiser (separable classes without l2), or none was found.
+
+    Example:
+        >>> import relaydp as rd
+        >>> rd.minimise(rd.logistic(rd.load_data("breast-cancer"), agents=2, l2=0.1)).residual < 1e-12
+        True
     """
     found = problem.remembered(_look_for_minimiser, tolerance)
     if isinstance(found, str):
