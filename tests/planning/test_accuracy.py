@@ -110,16 +110,16 @@ def test_other_units_give_the_same_classifier(loss):
 def test_a_clip_that_the_user_gave_stays():
     problem = toy(record_norm=1.0, clip=0.3)
     plan = rd.plan(problem, rd.ring(3), BUDGET)
-    assert plan.for_accuracy and plan.clip == 0.3 and problem.public_facts().bound is None
+    assert plan.for_accuracy and plan.clip == 0.3 and problem.public_facts().clip_given
     assert rd.solve(problem, rd.ring(3), budget=BUDGET, **UNMEASURED).plan["clip"] == 0.3
-    assert rd.plan(replace(FACTS, clip=0.7, bound=None), rd.ring(4), BUDGET).clip == 0.7
+    assert rd.plan(replace(FACTS, clip=0.7, clip_given=True), rd.ring(4), BUDGET).clip == 0.7
 
 
 def test_the_step_follows_the_clip_that_the_user_gave():
-    """(4) with the bound in its place: nothing is known of a record's gradient but the clip."""
-    one, half = (rule_at(1.0, replace(FACTS, clip=clip, bound=None)) for clip in (0.2, 0.1))
-    assert one.laps == half.laps
-    assert float(half.steps.stepsize) == pytest.approx(4 * float(one.steps.stepsize), rel=1e-12)
+    """(4): half the clip, twice the step, so that a release moves the model as far."""
+    one, half = (rule_at(1.0, replace(FACTS, clip=clip, clip_given=True)) for clip in (0.2, 0.1))
+    assert one.laps == half.laps and (one.facts.clip, half.facts.clip) == (0.2, 0.1)
+    assert float(half.steps.stepsize) == pytest.approx(2 * float(one.steps.stepsize), rel=1e-12)
 
 
 def test_a_ridge_caps_the_step_and_a_small_one_leaves_it_alone():
@@ -189,8 +189,8 @@ def test_a_plan_is_made_for_more_agents_than_can_be_simulated():
 
 def test_expectations_are_shares_in_order_and_fall_with_the_noise():
     rows = np.array([expectation(2.0**at) for at in np.linspace(-20, 3, 200)])
-    assert (rows >= 0).all() and (rows <= 1).all()
-    assert (np.diff(rows, axis=1) >= 0).all() and (np.diff(rows, axis=0) <= 1e-12).all()
+    assert (rows[:, 1:] >= 0).all() and (rows <= 1).all()  # the low end may be below the most frequent class
+    assert (rows[:, 0] >= -1).all() and (np.diff(rows, axis=1) >= 0).all() and (np.diff(rows, axis=0) <= 1e-12).all()
     assert np.abs(np.diff(rows, axis=0)).max() < 0.12  # 0.12 doublings apart
 
 
@@ -259,13 +259,13 @@ def test_auto_is_relay_gradient_for_private_classifiers_and_recal_for_all_else(f
 
 
 def test_every_entrance_resolves_auto_alike():
-    problem, graph = toy(record_norm=1.0, l2=0.05), rd.ring(3)
+    problem, graph = toy(record_norm=1.0, l2=1e-3), rd.ring(3)  # with a minimiser, for the prior
     options = {"budget": BUDGET, "activations": 3}
     assert rd.solve(problem, graph, **options, **UNMEASURED).algorithm == "relay-gradient"
     assert rd.plan(problem, graph, BUDGET, activations=3).algorithm.name == "relay-gradient"
     assert rd.solve(problem, graph, activations=3, **UNMEASURED).algorithm == "recal"
     assert rd.solve(problem, graph, walk="random", steps="paper", **options, **UNMEASURED).algorithm == "recal"
-    public = toy(seed=5, record_norm=1.0, l2=0.05)
+    public = toy(seed=5, record_norm=1.0, l2=1e-3)
     assert rd.plan(problem, graph, BUDGET, activations=3, prior=public).algorithm.name == "recal"
     runs = rd.sweep(problem, graph, range(2), [BUDGET], activations=3, progress=False)
     alone = [rd.solve(problem, graph, seed=seed, **options, **UNMEASURED).x for seed in range(2)]
@@ -284,7 +284,7 @@ def test_a_sweep_over_budgets_clips_each_as_its_own_plan_says():
 
 
 def test_a_classifier_planned_for_accuracy_has_no_reference_unless_asked():
-    problem = toy(record_norm=1.0, l2=0.1)
+    problem = toy(record_norm=1.0, l2=1e-3)
     options = {"budget": BUDGET, "activations": 3, "seed": 0}
     assert rd.solve(problem, rd.ring(3), **options).reference is None
     assert rd.solve(problem, rd.ring(3), **options, reference=True).reference is not None
