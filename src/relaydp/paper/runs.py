@@ -33,6 +33,7 @@ from relaydp.planning.directions import directions_of
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import Budget
 from relaydp.problem import Problem, Reference, least_squares, logistic, minimise
+from relaydp.problem.bounds import as_ranges, unit_scale
 
 AGENTS = 8
 EPSILON = 12.0  # of the tables and of the figures that compare methods
@@ -93,12 +94,14 @@ def prior_of(loss: str, data: str, l1: float) -> Problem:
 
 def _problem(records: Records, loss: str, data: str, setting: str, l1: float, agents: int) -> Problem:
     options: dict[str, Any] = {"agents": agents, "l2": RIDGE[setting], "l1": l1}
+    if records.ranges is not None:  # "normalize all numerical features so that the range of each value is [0,1]"
+        options["ranges"] = unit_scale(*as_ranges(records.ranges, records.features))
     if setting == USEFUL:
         options["record_norm"] = 1.0
         if loss == "linear":
             options["clip"] = 2.0  # a residual |a'x - b| of the rare class; with 1, ijcnn1 stops at an error of 4e-3
     elif data == "ijcnn1":
-        options["ranges"] = "fit-public"  # "normalize all numerical features so that the range of each value is [0,1]"
+        options["ranges"] = "fit-public"  # its public ranges are wider than what its records hold
     if loss == "linear":
         return least_squares(records, label_bound=1.0, **options)
     return logistic(records, **options)

@@ -128,6 +128,15 @@ def scale_between(low: np.ndarray, high: np.ndarray) -> Scale:
     return _scale(low, high, centre, half)
 
 
+def unit_scale(low: np.ndarray, high: np.ndarray) -> Scale:
+    """Of public bounds, too, but each column goes from 0 to 1, as the paper's experiments have it.
+
+    >>> unit_scale(np.array([-1.0]), np.array([3.0]))(np.array([[-1.0], [0.0], [3.0]])).ravel().tolist()
+    [0.0, 0.25, 1.0]
+    """
+    return _scale(low, high, low, high - low)
+
+
 def fit_scale(X: np.ndarray) -> Scale:
     """From each feature's own minimum, which becomes 0, to its maximum, which becomes 1. Looks at the records."""
     low, high = X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
