@@ -15,7 +15,7 @@ from relaydp.report.expectation import LOW_GAIN, tell_baselines, tell_expected, 
 from relaydp.result import Baselines
 
 BUDGET = rd.Budget(1.0, 1e-5)
-SMALL = ["--data", "breast-cancer", "--agents", "3", "--activations", "3"]
+SMALL = ["--data", "breast-cancer", "--agents", "4"]
 
 
 def call(*words):
