@@ -39,9 +39,48 @@ def rooms_of_imports(path):
             assert node.level == 0, f"{path.relative_to(SOURCE)}: a relative import hides which room it is from"
             if (node.module or "").split(".")[0] == "relaydp":
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "import_module"):
-            if isinstance(node.args[0], ast.Constant) and str(node.args[0].value).startswith("relaydp"):
-                yield node.args[0].value
+
+
+# Ways to import what no `import` names, so that the test above could not see it; and the files that need one, with why.
+HIDDEN_WAYS = {"importlib", "__import__", "pkgutil", "runpy", "sys.modules", "imp", "zipimport"}
+MAY_IMPORT_BY_NAME = {
+    "__init__.py": "public names are loaded when first used, from a list of ours; JAX is told of float64",
+    "cluster/__init__.py": "public names are loaded when first used, from a list of ours",
+    "cluster/connection.py": "Ray is an extra; the versions of packages on all machines are compared",
+    "cluster/study_folder.py": "versions of packages are kept with a study",
+    "cli/checks.py": "`relaydp doctor` tries every dependency and says its version",
+    "data/loaders.py": "whether scikit-learn is installed",
+    "network/__init__.py": "whether the extra is installed",
+    "network/consortium/identity.py": "whether gRPC was imported before TLS 1.3 was required",
+    "network/operations/status_page.py": "reads a file of the package",
+    "report/page.py": "reads a file of the package",
+    "result.py": "versions of packages are kept with a result",
+}
+
+
+def hidden_ways(text):
+    """The ways to import by name that a source text mentions, under whatever name it calls them afterwards."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found = {alias.name.split(".")[0] for alias in node.names}
+            if "sys" in found and any(alias.name == "sys" and alias.asname for alias in node.names):
+                yield "sys.modules"  # under another name nothing below would find it
+        elif isinstance(node, ast.ImportFrom):
+            found = {(node.module or "").split(".")[0]}
+            if node.module == "sys" and any(alias.name in ("modules", "*") for alias in node.names):
+                yield "sys.modules"
+        elif isinstance(node, ast.Name):
+            found = {node.id}
+        elif isinstance(node, ast.Attribute):
+            found = {node.attr, "sys.modules" if ast.unparse(node) == "sys.modules" else ""}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found = {node.value} & {"__import__", "import_module"}
+            found = {"__import__"} if found else set()  # such as getattr(builtins, "__import__")
+        else:
+            continue
+        if found & {"exec", "eval", "builtins"} and not isinstance(node, ast.Attribute):
+            yield "__import__"
+        yield from found & HIDDEN_WAYS
 
 
 def room(path):
@@ -59,6 +98,73 @@ def test_imports_flow_one_way(path):
         target = name.split(".")[1] if "." in name else "the top"
         # commands call what users call, so that the command line alone may import the top of the package
         assert target in allowed or (target, here) == ("the top", "cli"), f"{path.relative_to(SOURCE)} imports {name}"
+
+
+def test_what_is_imported_by_name_is_imported_in_listed_files():
+    """Elsewhere every import is a statement, which the test above reads."""
+    users = {str(path.relative_to(SOURCE)): set(hidden_ways(path.read_text())) for path in SOURCE.rglob("*.py")}
+    assert {name: ways for name, ways in users.items() if ways and name not in MAY_IMPORT_BY_NAME} == {}
+    assert {name for name in MAY_IMPORT_BY_NAME if not users[name]} == set(), "these need no exception any more"
+    for path in (SOURCE / name for name in MAY_IMPORT_BY_NAME):  # and what they import is theirs to import
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+                wanted = ast.unparse(node.args[0])
+                ours = wanted in ("_HOMES[name]", "_ROOMS[name]") and path.name == "__init__.py"
+                third = wanted == "'ray'" or wanted.startswith("MODULES.get(name")
+                assert len(node.args) == 1 and (ours or third), f"{path.relative_to(SOURCE)}: import_module({wanted})"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from importlib import import_module as load\nload('relaydp.network')",
+        "import importlib as il\nil.import_module('relaydp.network')",
+        "import importlib.util",
+        "__import__('relaydp.network')",
+        "import builtins\nbuiltins.__import__('relaydp.network')",
+        "getattr(tool, '__import__')('relaydp.network')",
+        "import importlib\nimportlib.import_module('.network', package='relaydp')",
+        "import importlib\nimportlib.import_module(f'{here}.network')",
+        "import pkgutil\npkgutil.resolve_name('relaydp.network')",
+        "from pkgutil import resolve_name",
+        "import runpy",
+        "import sys\nsys.modules['relaydp.network']",
+        "from sys import modules",
+        "import sys as system\nsystem.modules['relaydp.network']",
+        "exec('import relaydp.network')",
+    ],
+)
+def test_no_way_to_import_by_name_is_missed(code):
+    assert set(hidden_ways(code))
+
+
+# The modules of `problem` that an attack may use: bounds and losses are public, and no record is in them.
+ATTACK_MAY = ("relaydp.problem.bounds.", "relaydp.problem.loss.")
+
+
+def test_an_attack_reaches_no_record():
+    for path in sorted((SOURCE / "attack").rglob("*.py")):
+        used = [name for name in rooms_of_imports(path) if name.split(".")[1:2] == ["problem"]]
+        assert all(name.startswith(ATTACK_MAY) for name in used), f"{path.relative_to(SOURCE)}: {used}"
+
+
+# What the process with the records takes from the rooms that talk to others, and no more.
+RECORDS_TAKE = {
+    "final_result.py": {"relaydp.network.messages.wire.pack", "relaydp.network.operations.paths.RESULT"},
+    "process.py": {
+        "relaydp.network.messages.next_hop.NextHop",
+        "relaydp.network.messages.wire.pack",
+        "relaydp.network.messages.wire.unpack",
+    },
+}
+
+
+def test_the_process_with_the_records_takes_nothing_that_talks_to_others():
+    """Formats and the order of the walk are all that it shares with the process that has the network."""
+    talking = ("relaydp.network.messages", "relaydp.network.operations")
+    for path in sorted((SOURCE / "network" / "records").glob("*.py")):
+        used = {name for name in rooms_of_imports(path) if name.startswith(talking)}
+        assert used == RECORDS_TAKE.get(path.name, set()), path.name
 
 
 def test_every_room_is_listed_and_explained():
