@@ -245,6 +245,21 @@ def test_an_option_that_has_moved_says_where_it_is(name, option):
         assert said.count(option) >= 1 and MOVED[name, option] in said and "Did you mean" not in said, said
 
 
+@pytest.mark.parametrize(
+    ("words", "meant", "where"),
+    [
+        (["run", "--adress", "ray:1"], "--address", "--on ray:ADDRESS"),
+        (["plan", "--varant", "carried"], "--variant", '[run] variant = "NAME"'),
+        (["compare", "--objectiv", "loss"], "--objective", ""),
+        (["run", "--wlak", "tour"], "--walk", ""),
+    ],
+)
+def test_a_misspelt_option_is_found_even_where_it_has_moved(words, meant, where):
+    done = call(*words)
+    said = " ".join(re.sub("[│╭╰─╮╯]", " ", done.stderr).split())
+    assert done.exit_code == 2 and f"Did you mean {meant}?" in said and where in said, said
+
+
 def test_a_setting_that_has_moved_is_one_of_the_files():
     for text in IN_A_FILE.values():
         table, key = re.match(r"\[(\w+)\] (\w+) = ", text).groups()
@@ -333,6 +348,7 @@ def real_lists():
         "WALKS": WALKS,
         "LOSSES": values.loss_functions(),
         "MECHANISMS": values.MECHANISMS,
+        "OBJECTIVES": values.OBJECTIVES,
         "VARIANTS": values.VARIANTS,
         "RANGES": FITTED,
         "STEPS": ("tuned", "paper"),
@@ -373,6 +389,7 @@ CLOSED = {
     "graph": choices.GRAPHS,
     "walk": choices.WALKS,
     "mechanism": choices.MECHANISMS,
+    "objective": choices.OBJECTIVES,
     "loss": choices.LOSSES,
 }
 

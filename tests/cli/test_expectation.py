@@ -63,8 +63,15 @@ def test_a_run_says_it_before_anything_is_spent(tmp_path):
     assert done.exit_code == 0, done.stderr
     assert done.stderr.startswith("expected: Of what a model without privacy gains")
     assert "warning: This budget is too small for these records" in done.stderr
+    assert done.stdout.count("Of what a model without privacy gains") == 1 and "\n relative error" not in done.stdout
     for flag in ("--quiet", "--json"):
         assert call("run", *SMALL, "--epsilon", "1", flag).stderr == ""
+
+
+def test_a_forecast_without_a_warning_is_told_once():
+    done = call("run", "--data", "breast-cancer", "--agents", "3", "--activations", "3", "--epsilon", "40")
+    assert done.exit_code == 0 and done.stderr == "", done.stderr
+    assert done.stdout.count("Of what a model without privacy gains") == 1
 
 
 def test_baselines_stay_in_keep(tmp_path):

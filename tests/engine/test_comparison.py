@@ -31,8 +31,9 @@ def test_every_algorithm_is_a_row_with_numbers_or_a_reason(problem, budget):
         assert not empty or row["note"], f"{row['algorithm']} leaves {empty} empty without a reason"
         if budget is not None and row["status"] == "finished":
             assert row["epsilon_planned"] <= 4.0
-    ranked = [row["excess"] for row in table.rows if row["excess"] is not None]
-    assert ranked == sorted(ranked)
+    by, last_first = ("excess", False) if budget is None else ("accuracy", True)
+    ranked = [row[by] for row in table.rows if row[by] is not None]
+    assert table.ranked_by == by and ranked == sorted(ranked, reverse=last_first)
     json.dumps(table.summary(), allow_nan=False)
 
 
@@ -46,6 +47,44 @@ def test_a_row_is_the_median_of_its_runs(problem):
     assert np.isclose(
         table.row("recal")["excess"], np.median([run.objective - run.reference.value for run in runs]), rtol=1e-6
     )
+
+
+def test_a_classifier_planned_for_accuracy_is_measured_as_the_others_and_ranked_by_it(problem, capsys):
+    asked = {"budget": rd.Budget(4.0, 1e-4), "seeds": range(2), "activations": 5}
+    table = rd.compare(problem, rd.ring(4), ["recal", "auto", "relay-gradient"], **asked)
+    assert sorted(row["algorithm"] for row in table.rows) == ["recal", "relay-gradient"]  # auto is one of them
+    for row in table.rows:
+        assert row["excess"] > 0 and row["relative_error"] > 0 and row["note"] == ""
+    assert table.rows[0]["accuracy"] >= table.rows[1]["accuracy"] and table.ranked_by == "accuracy"
+    assert {result.reference.value for result in table.results.values()} == {table.best_value}
+    print_comparison(table, None)
+    assert "ranked by accuracy, highest first" in capsys.readouterr().out
+
+    loss = rd.compare(problem, rd.ring(4), ["recal", "auto", "relay-gradient"], objective="loss", **asked)
+    assert loss.ranked_by == "excess" and loss.rows[0]["excess"] <= loss.rows[1]["excess"]
+    for objective in (None, "loss"):  # what is asked for is what is planned for
+        found = rd.solve(problem, rd.ring(4), "relay-gradient", budget=asked["budget"], seed=0, activations=5)
+        same = (table if objective is None else loss).results["relay-gradient"].x
+        assert np.array_equal(found.x, same) == (objective is None)
+    aimed = rd.compare(problem, rd.ring(4), ["recal", "relay-gradient"], objective="accuracy", **asked)
+    assert [row["accuracy"] for row in aimed.rows] == [row["accuracy"] for row in table.rows]
+
+
+def test_accuracy_without_a_budget_or_classes_is_refused(problem):
+    with pytest.raises(rd.errors.InputError, match="what a budget is planned for, and there is none"):
+        rd.compare(problem, rd.ring(4), ["recal"], objective="accuracy")
+    least = rd.least_squares(rd.load_data("breast-cancer"), agents=4, label_bound=1.0, record_norm=2.0, clip=1.0)
+    with pytest.raises(rd.errors.InputError, match="has no accuracy"):
+        rd.compare(least, rd.ring(4), ["recal"], rd.Budget(4.0, 1e-4), objective="accuracy")
+    plain = rd.compare(problem, rd.ring(4), ["auto"], seeds=range(1), activations=5)
+    assert [row["algorithm"] for row in plain.rows] == ["recal"] and plain.ranked_by == "excess"
+
+
+def test_only_a_minimiser_that_is_zero_is_said_to_be():
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (40, 2))
+    zero = rd.logistic(rd.Records(X, (X[:, 0] > 0).astype(int)), agents=4, l1=10.0)
+    found = rd.compare(zero, rd.ring(4), ["recal"], seeds=range(2), activations=10)
+    assert "x* = 0" in found.rows[0]["note"] and found.rows[0]["relative_error"] is None
 
 
 def test_the_command_prints_json_a_table_and_a_figure(tmp_path):

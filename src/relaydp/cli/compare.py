@@ -18,6 +18,7 @@ from relaydp.cli.options import (
     DataOptions,
     GraphOptions,
     Mechanism,
+    Objective,
     Overwrite,
     ProblemOptions,
     Quiet,
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
     from relaydp.engine import Comparison
 
 
+RANKED = {
+    "accuracy": "ranked by accuracy, highest first",
+    "excess": "ranked by excess F, least first",
+    "objective": "ranked by F, least first",
+}
+
+
 @spread
 def compare(
     data: DataOptions,
@@ -45,6 +53,7 @@ def compare(
         str, typer.Option(help="Names with commas between, or all.", metavar="NAMES|all", rich_help_panel=MAIN)
     ] = "all",
     mechanism: Mechanism = None,
+    objective: Objective = None,
     activations: Activations = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, run at once.", rich_help_panel=RUN)] = 16,
     figure: Annotated[Path | None, flag(OUTPUT, "Draw the curves into this file (.png, .svg, .pdf).", "FILE")] = None,
@@ -73,13 +82,14 @@ def compare(
     check_saved(out, overwrite, "comparison.json")
     if seeds < 1:
         raise InputError(f"--seeds {seeds} is too few; needed 1 or more.")
-    given = passed(data, problem, graph, budget, mechanism=mechanism, activations=activations)
+    given = passed(data, problem, graph, budget, mechanism=mechanism, objective=objective, activations=activations)
     found, network, asked = build(read_config(config, given), simulated=True)
     for name in ("limits", "prior"):
         if name in asked:  # leaving an agent's limit unheeded would break its promise
             raise InputError(f"{config} has {name}, which a comparison does not take; leave it out, or use `run`.")
     names = "all" if algorithms.strip() == "all" else [name.strip() for name in algorithms.split(",") if name.strip()]
-    options: dict[str, Any] = {key: asked[key] for key in ("budget", "mechanism", "ratio", "walk") if key in asked}
+    taken = ("budget", "mechanism", "objective", "ratio", "walk")
+    options: dict[str, Any] = {key: asked[key] for key in taken if key in asked}
 
     from relaydp.engine import compare as run_all
 
@@ -123,7 +133,7 @@ def print_comparison(found: Comparison, figure: Path | None, out: Path | None = 
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=110)  # a file or a pipe has room for every column
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(title=RANKED[found.ranked_by], title_justify="left", box=None, header_style="bold", pad_edge=False)
     minimised = found.best_value == found.best_value  # NaN: there is no minimiser
     loss = ("excess", "excess F") if minimised else ("objective", "F")
     for name in ("algorithm", loss[1], "rel. error", "accuracy", "planned", "PLF", "messages", "vectors", "paper's"):

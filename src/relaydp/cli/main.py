@@ -31,7 +31,7 @@ from relaydp.cli import (
     run,
     sweep,
 )
-from relaydp.cli.options import moved
+from relaydp.cli.options import moved, moved_from
 from relaydp.errors import RelayError
 
 HELP = "Train convex models together, without a server, with differential privacy."
@@ -123,10 +123,13 @@ def name_the_nearest(error: Exception) -> None:
     if path == "relaydp agent" and "'resume'" in getattr(error, "message", ""):
         error.message = "`agent resume` is an option now: relaydp agent serve ... --resume."  # type: ignore[attr-defined]
         return
-    near = getattr(error, "possibilities", None)
+    meant = str(getattr(error, "option_name", ""))
+    once = difflib.get_close_matches(meant, moved_from(path), n=1)
+    near = [*(getattr(error, "possibilities", None) or []), *once]
     if near:
-        best = difflib.get_close_matches(str(getattr(error, "option_name", "")), near, n=1, cutoff=0.0)
-        error.message = f"{getattr(error, 'message', '')}. Did you mean {best[0]}?"  # type: ignore[attr-defined]
+        best = difflib.get_close_matches(meant, near, n=1, cutoff=0.0)[0]
+        there = f" {moved(path, best)}" if best in once else ""
+        error.message = f"{getattr(error, 'message', '')}. Did you mean {best}?{there}"  # type: ignore[attr-defined]
         error.possibilities = None  # type: ignore[attr-defined]
 
 

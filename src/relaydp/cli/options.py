@@ -31,6 +31,7 @@ from relaydp.errors import InputError
 
 MAIN = "Most used"
 DATA, PROBLEM, GRAPH, PRIVACY, RUN, OUTPUT = "Data", "Problem", "Graph and walk", "Privacy", "Run", "Output"
+RESEARCH = "For researchers"
 
 
 def flag(
@@ -83,6 +84,16 @@ Mechanism = Annotated[
         "guarantee) or none. Default with --epsilon: the algorithm's own, gradient or objective.",
         "NAME",
         complete=among(choices.MECHANISMS),
+    ),
+]
+Objective = Annotated[
+    str | None,
+    flag(
+        RESEARCH,
+        "What a budget is planned for: accuracy (relay-gradient alone can) or loss, the least F. Default: accuracy "
+        "where it can be planned for, else loss.",
+        "accuracy|loss",
+        complete=among(choices.OBJECTIVES),
     ),
 ]
 Variant = Annotated[
@@ -275,6 +286,7 @@ class RunOptions:
             complete=among(choices.STEPS),
         ),
     ] = None
+    objective: Objective = None
 
 
 def spread(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -339,6 +351,15 @@ def moved(command: str, option: str) -> str | None:
     if option in IN_A_FILE and command in ("relaydp run", "relaydp plan"):
         return f"{option} is set in a TOML file: {IN_A_FILE[option]}. Pass the file: {command} CONFIG.toml."
     return None
+
+
+def moved_from(command: str) -> list[str]:
+    """The options that a command had once.
+
+    >>> moved_from("relaydp sweep"), moved_from("relaydp show")
+    (['--address'], [])
+    """
+    return [option for option in ("--address", *IN_A_FILE) if moved(command, option)]
 
 
 def parse_place(on: str) -> tuple[str, str | None]:

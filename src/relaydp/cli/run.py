@@ -180,7 +180,7 @@ def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], setting
     from relaydp.cli.plan import warn_before
     from relaydp.planning import plan
     from relaydp.planning.planner import resolve_algorithm
-    from relaydp.report.expectation import tell_expected
+    from relaydp.report.expectation import tell_expected, warn_of
 
     private = asked.get("budget") is not None and asked.get("mechanism") in (None, "gradient")
     made = None
@@ -194,7 +194,9 @@ def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], setting
     if problem.scale is not None and not isinstance(settings.problem.ranges, str | None):
         warn_of_ranges(problem.data, problem.scale.low, problem.scale.high)
     if made is not None and made.expected is not None:
-        typer.echo(f"expected: {tell_expected(made.expected)}", err=True)
+        # the table afterwards says it too: before, only to somebody who is there to stop the run, or has reason to
+        if sys.stderr.isatty() or warn_of(made):
+            typer.echo(f"expected: {tell_expected(made.expected)}", err=True)
         warn_before(made)
 
 
@@ -407,8 +409,9 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         ("status", f"{facts['status']}. {facts['message']}"),
         ("accuracy", number(facts["accuracy"], 4) + _compared(result.baselines)),
         ("objective", number(facts["objective"])),
-        ("relative error", number(facts["relative_error"], 4)),
     ]
+    if facts["relative_error"] is not None:
+        rows.append(("relative error", number(facts["relative_error"], 4)))
     if facts["mechanism"] is not None:
         delta = f" at delta {number(facts['delta'])}" if facts["delta"] is not None else ""
         if result.private:

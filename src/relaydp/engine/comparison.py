@@ -26,15 +26,17 @@ import numpy as np
 from relaydp import defaults
 from relaydp._atomic import new_folder
 from relaydp.algorithm import ALGORITHMS, find_algorithm
+from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
 from relaydp.engine.saved_comparison import COMPARISON, SavedComparison
 from relaydp.engine.solver import solve
 from relaydp.engine.spending import epsilon_spent
 from relaydp.engine.sweeps import Sweep, sweep
+from relaydp.engine.trace import TINY
 from relaydp.errors import InputError, RelayError
 from relaydp.graph import Graph
-from relaydp.planning.planner import AUTO
+from relaydp.planning.planner import ACCURACY, AUTO, resolve_algorithm, resolve_objective
 from relaydp.privacy import Budget
-from relaydp.problem import Problem
+from relaydp.problem import Problem, Reference
 from relaydp.problem.reference import find_minimiser
 from relaydp.result import Result, plain, versions
 
@@ -58,7 +60,18 @@ class Comparison:
     def summary(self) -> dict[str, Any]:
         """The table in one JSON object; numbers that do not exist are null, with the reason in `note`."""
         budget = None if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
-        return {"budget": budget, "private": False, "guarantee": self.guarantee, "rows": self.rows}
+        return {
+            "budget": budget,
+            "private": False,
+            "guarantee": self.guarantee,
+            "ranked_by": self.ranked_by,
+            "rows": self.rows,
+        }
+
+    @property
+    def ranked_by(self) -> str:
+        """The column that the rows are sorted by: "accuracy", "excess" or "objective"."""
+        return self.about["ranked_by"]
 
     @property
     def guarantee(self) -> str:
@@ -89,15 +102,18 @@ def compare(
     budget: Budget | None = None,
     *,
     mechanism: str | None = AUTO,
+    objective: str | None = None,
     seeds: Iterable[int] = range(16),
     activations: int | None = None,
     walk: str = defaults.WALK,
     ratio: float | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Comparison:
-    """Run every algorithm over all seeds and rank them by the median excess objective.
+    """Run every algorithm over all seeds and rank them by the median accuracy or the median excess objective.
 
-    Where the problem has no minimiser (separable classes without l2) they are ranked by the median objective.
+    Classifiers with a budget are planned for accuracy and ranked by it, unless `objective` says otherwise. Everything
+    else is ranked by the excess objective, or by the objective where the problem has no minimiser (separable classes
+    without l2).
 
     Every algorithm gets the same problem, graph, budget and seeds, and its steps (under a budget also its number of
     activations) by the same rule. All runs have seeds, so that with a budget they are simulations without a promise.
@@ -105,9 +121,13 @@ def compare(
     Args:
         problem: The loss, the weights and the records, split over the agents.
         graph: Who may send to whom. It has as many agents as the problem.
-        algorithms: "all" (the default), one name, or a list of names from `relaydp.algorithms()`.
+        algorithms: "all" (the default), one name, or a list of names from `relaydp.algorithms()`. "auto" is the one
+            that `solve` would take.
         budget: Budget(epsilon, delta) that every run is planned for. Default: None, without noise.
         mechanism: As in `solve`. The default, "auto", takes the one that each algorithm has.
+        objective: "accuracy" or "loss": what a budget is planned for and what the rows are ranked by. Only
+            relay-gradient can be planned for accuracy. Default: None, which is "accuracy" for logistic and softmax
+            problems with a budget, and "loss" for everything else.
         seeds: The seeds of the runs. Default: 0 to 15.
         activations: The PLF of every run. Default: as in `solve`, for each algorithm.
         walk: What the relays follow. Default: "tour".
@@ -115,12 +135,14 @@ def compare(
         progress: A function `progress(name, done, total)` that is told of each algorithm as it starts. Default: None.
 
     Returns:
-        A Comparison. `rows` has one dict per algorithm, best first: medians over the seeds, and a `note`. An algorithm
+        A Comparison. `rows` has one dict per algorithm, best first by `ranked_by`: medians over the seeds, and a
+            `note`. An algorithm
         that cannot run as asked is a row with status "refused" and the reason in its note. `results` has one traced run
         of each; `row(name)` finds a row, `summary()` is one JSON object, and `save(folder)` writes comparison.json.
 
     Raises:
-        InputError: No algorithm arrived, or a name is unknown.
+        InputError: No algorithm arrived, a name is unknown, or "accuracy" was asked for of a problem that does not
+            classify or without a budget.
 
     Example:
         >>> import relaydp as rd
@@ -133,28 +155,34 @@ def compare(
     names = [names] if isinstance(names, str) else list(names)
     if not names:
         raise InputError("no algorithm arrived; needed at least one name, or 'all'.")
-    for name in names:
-        find_algorithm(name)
+    aim = resolve_objective(objective, problem)
+    if objective == ACCURACY and budget is None:
+        raise InputError("objective='accuracy' says what a budget is planned for, and there is none. Leave it out.")
+    known = dict(budget=budget, mechanism=mechanism, objective=objective, walk=walk)
+    names = [resolve_algorithm(name, problem, **known) for name in names]  # type: ignore[arg-type]
+    names = list(dict.fromkeys(find_algorithm(name).name for name in names))
     numbers = [int(seed) for seed in seeds]
-    best = find_minimiser(problem)
+    best = find_minimiser(problem)  # kept with the problem, so that all runs below are measured against this one
     rows, results = [], {}
     options: dict[str, Any] = {"mechanism": mechanism, "activations": activations, "walk": walk, "ratio": ratio}
+    options |= {"progress": False, "reference": True}
     for done, name in enumerate(names):
         if progress is not None:
             progress(name, done, len(names))
         began = time.perf_counter()
+        # the other algorithms are planned for the least F either way, and refuse to be asked for accuracy
+        options["objective"] = objective if objective != ACCURACY or name == RELAY_GRADIENT.name else None
         try:
-            runs = sweep(problem, graph, numbers, [budget], algorithm=name, progress=False, **options)
-            traced = solve(
-                problem, graph, name, budget=budget, seed=numbers[0], transcript=False, progress=False, **options
-            )
+            runs = sweep(problem, graph, numbers, [budget], algorithm=name, **options)
+            traced = solve(problem, graph, name, budget=budget, seed=numbers[0], transcript=False, **options)
         except RelayError as error:
             rows.append(_refused(name, str(error)))
             continue
-        rows.append(_row(name, runs, traced, best is not None, time.perf_counter() - began))
+        rows.append(_row(name, runs, traced, best, time.perf_counter() - began))
         results[name] = traced
-    ranked_by = "objective" if best is None else "excess"
-    rows.sort(key=lambda row: (row[ranked_by] is None, row[ranked_by] if row[ranked_by] is not None else 0.0))
+    ranked_by = "accuracy" if aim == ACCURACY and budget is not None else "objective" if best is None else "excess"
+    sign = -1.0 if ranked_by == "accuracy" else 1.0
+    rows.sort(key=lambda row: (row[ranked_by] is None, sign * (row[ranked_by] or 0.0)))
     about = {
         "data": problem.data.name,
         "loss": problem.loss.name,
@@ -163,6 +191,8 @@ def compare(
         "graph": graph.name,
         "walk": walk,
         "mechanism": mechanism,
+        "objective": objective,
+        "ranked_by": ranked_by,
         "activations": activations,
         "ratio": ratio,
         "seeds": numbers,
@@ -187,7 +217,7 @@ def _refused(name: str, reason: str) -> dict[str, Any]:
     return {"algorithm": name, "title": ALGORITHMS[name].title, **empty, "status": "refused", "note": reason}
 
 
-def _row(name: str, runs: Sweep, traced: Result, minimised: bool, seconds: float) -> dict[str, Any]:
+def _row(name: str, runs: Sweep, traced: Result, best: Reference | None, seconds: float) -> dict[str, Any]:
     diverged = sum(status == "diverged" for status in runs.status)
     row: dict[str, Any] = {
         "algorithm": name,
@@ -207,18 +237,18 @@ def _row(name: str, runs: Sweep, traced: Result, minimised: bool, seconds: float
         row[f"{measure}_quartiles"] = [float(q) for q in np.percentile(known, [25, 75])] if len(known) else None
     row["seconds"] = round(seconds, 3)
     row["status"] = "diverged" if diverged > len(runs) // 2 else "finished"
-    row["note"] = _note(row, runs, diverged, minimised)
+    row["note"] = _note(row, runs, diverged, best)
     return row
 
 
-def _note(row: dict[str, Any], runs: Sweep, diverged: int, minimised: bool) -> str:
+def _note(row: dict[str, Any], runs: Sweep, diverged: int, best: Reference | None) -> str:
     """Why a cell is empty, or ''."""
     if diverged:
         return f"{diverged} of {len(runs)} runs diverged."
     notes = []
-    if not minimised:
-        notes.append("The problem has no minimiser to measure against; ranked by F. A ridge (l2) gives it one.")
-    elif row["relative_error"] is None:
+    if best is None:
+        notes.append("The problem has no minimiser to measure against. A ridge (l2) gives it one.")
+    elif np.linalg.norm(best.x) <= TINY:
         notes.append("x* = 0, so relative error has no meaning.")
     if row["accuracy"] is None:
         notes.append("The loss does not classify.")

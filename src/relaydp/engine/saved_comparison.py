@@ -31,6 +31,11 @@ class SavedComparison:
     spent: dict[str, list[float] | None]  # epsilon planned up to the trace's points; None where no proof covers it
     versions: dict[str, str]
 
+    @property
+    def ranked_by(self) -> str:
+        """The column that the rows are sorted by; earlier versions had one alone."""
+        return self.about.get("ranked_by", "excess")
+
     def to_json(self) -> dict[str, Any]:
         """Numbers that do not exist are null."""
         return {

@@ -80,7 +80,7 @@ def _write(work: Path, sources: Sources, tell: Callable[[str], None]) -> dict[st
             said[f"path{end}.csv"] = "Who held the baton, or sent, when"
     for k, (label, compared) in enumerate(sources.comparisons):
         end = _ending(k, len(sources.comparisons))
-        table(f"comparison{end}", markup.comparison_table(compared.rows))
+        table(f"comparison{end}", markup.comparison_table(compared.rows, compared.ranked_by))
         chart(f"comparison-curves{end}", charts.comparison_curves(label, compared))
     for k, (label, attack) in enumerate(sources.attacks):
         end = _ending(k, len(sources.attacks))

@@ -165,7 +165,10 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
+RANKED = {"accuracy": "highest accuracy first", "excess": "least excess objective first", "objective": "least F first"}
+
+
+def comparison_table(rows: Sequence[dict[str, Any]], ranked_by: str = "excess") -> Table:
     """The rows that ran. They are simulations; earlier versions saved the planned epsilon as their epsilon."""
     shown = [
         {**row, "epsilon_planned": row.get("epsilon_planned", row.get("epsilon"))}
@@ -183,7 +186,8 @@ def comparison_table(rows: Sequence[dict[str, Any]]) -> Table:
         Column("vectors", "Vectors", ",d"),
         Column("seconds", "Seconds", ".1f"),
     ]
-    return Table("comparison", "Algorithms, least excess objective first", columns, shown, "excess")
+    smallest_first = ranked_by if ranked_by == "excess" else None
+    return Table("comparison", f"Algorithms, {RANKED[ranked_by]}", columns, shown, smallest_first)
 
 
 def reasons_html(rows: Sequence[dict[str, Any]], head: str) -> str:

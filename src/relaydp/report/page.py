@@ -208,7 +208,7 @@ def _comparisons(parts: Parts, sources: Sources) -> None:
     items, several = [], len(sources.comparisons) > 1
     for k, (label, found) in enumerate(sources.comparisons):
         html = f'<p class="lead">{escape(summary.tell_comparison(found))}</p>'
-        html += markup.table_html(markup.comparison_table(found.rows))
+        html += markup.table_html(markup.comparison_table(found.rows, found.ranked_by))
         html += f'<p class="tools" data-table-tools="{escape(label, quote=True)}"></p>'
         html += markup.reasons_html(found.rows, "h4" if several else "h3")
         if (chart := charts.comparison_curves(label, found)) is not None:

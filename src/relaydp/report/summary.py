@@ -197,7 +197,9 @@ def tell_comparison(found: SavedComparison) -> str:
     if found.budget is not None:
         text += " All of them are simulations: no promise. An epsilon is what the proof gives the same plan."
     best = next((row for row in ran if row["excess"] is not None), None)
-    if best is not None:
+    if found.ranked_by == "accuracy" and ran and ran[0]["accuracy"] is not None:
+        text += f" The highest accuracy, {100 * ran[0]['accuracy']:.1f} %, is that of {ran[0]['title']}."
+    elif best is not None:
         text += f" The least excess objective, {number(best['excess'], 3)}, is that of {best['title']}"
         text += "." if best["accuracy"] is None else f", with an accuracy of {100 * best['accuracy']:.1f} %."
     if len(ran) < len(found.rows):
