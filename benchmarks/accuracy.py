@@ -1,6 +1,6 @@
 """How good is the rule for accuracy (`relaydp.planning.accuracy`), and what does a budget buy with it?
 
-    python benchmarks/accuracy.py search            77 problems, 10 budgets, 240 settings; for a GPU
+    python benchmarks/accuracy.py search            85 problems, 10 budgets, 1,360 settings; for a GPU
     python benchmarks/accuracy.py search --quick    five problems and few settings: a minute or two on two cores
     python benchmarks/accuracy.py bars              the tables of docs/planner.md: a quarter of an hour on two cores
     python benchmarks/accuracy.py bars --quick      one embedded data set and one small table, 2 seeds
@@ -65,15 +65,18 @@ class Grid(NamedTuple):
 
     epsilons: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0, 3.0)
     parties: tuple[int, ...] = (1, 8)
-    laps: tuple[int, ...] = (25, 50, 100, 200)
-    clips: tuple[float, ...] = (0.025, 0.05, 0.1, 0.2)  # as shares of the largest gradient
-    reaches: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-18, -3))  # step x noise
+    laps: tuple[int, ...] = (12, 25, 50, 100, 200)
+    clips: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)  # as shares of the largest gradient
+    reaches: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-14, 3))  # step x noise
+    averages: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75)  # the share of laps whose models are averaged; 0: the last one
     seeds: int = 6
     again: int = 8  # so many of the best are run again
     fresh: int = 24  # with so many seeds, as the rule is
 
 
-QUICK = Grid((0.1, 1.0), (8,), (25, 100), (0.05, 0.2), (2.0**-7, 2.0**-5, 2.0**-3), seeds=3, again=3, fresh=8)
+QUICK = Grid(
+    (0.1, 1.0), (8,), (25, 100), (0.05, 0.2), (2.0**-6, 2.0**-4, 2.0**-2), (0.0, 0.5), seeds=3, again=3, fresh=8
+)
 QUICK_PROBLEMS = ("mnist23-few", "fashion24-wrong", "mnist1-rest7", "bank-y-few", "table0")
 NUMBERS = 2**27  # float32 of one array (records, runs) at once
 FRESH = 500  # added to a seed where the same settings are run once more
@@ -90,8 +93,10 @@ class Search:
     laps: np.ndarray
     clips: np.ndarray
     reaches: np.ndarray
+    averages: np.ndarray
     noise: np.ndarray  # (problems, budgets)
-    grid: np.ndarray  # (problems, budgets, laps, clips, reaches): test accuracy, medians over the seeds
+    grid: np.ndarray  # (problems, budgets, laps, clips, reaches, averages): test accuracy, medians over the seeds
+    signal: np.ndarray  # (problems, budgets, laps, clips, reaches): |mean gradient of the first quarter|^2 / clip^2
     best: np.ndarray  # (problems, budgets): of the grid, with fresh seeds
     rule: np.ndarray  # (problems, budgets)
     factor: np.ndarray  # (problems, budgets): by which the rule's models have the least log-loss
@@ -128,7 +133,7 @@ def search(problems: Iterable[Development], grid: Grid, earlier: Search | None =
         noise = np.array([rule.noise for rule in rules])
         known = None if earlier is None else _known(earlier, problem.name)
         row: dict[str, Any] = {"names": problem.name, "kinds": problem.kind, "noise": noise}
-        row["grid"], row["best"] = _grid_accuracies(records, noise, grid) if known is None else known
+        row["grid"], row["best"], row["signal"] = _grid_accuracies(records, noise, grid) if known is None else known
         row["rule"], row["factor"] = _rule_accuracies(records, rules, grid.fresh)
         row["majority"] = majority_of(records.y_test)
         row["without"] = float(fitted(records.X, records.y).score(records.X_test, records.y_test))
@@ -137,13 +142,13 @@ def search(problems: Iterable[Development], grid: Grid, earlier: Search | None =
         regret = f"regret {short.mean():.4f}, worst {short.max():.4f}"
         print(f"{problem.name}: {regret}, {time.perf_counter() - began:.1f} s", flush=True)
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    axes = {name: np.array(getattr(grid, name)) for name in ("laps", "clips", "reaches")}
+    axes = {name: np.array(getattr(grid, name)) for name in ("laps", "clips", "reaches", "averages")}
     return Search(budgets=np.array(budgets), **axes, **columns)
 
 
-def _known(earlier: Search, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+def _known(earlier: Search, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     at = np.flatnonzero(earlier.names == name)
-    return (earlier.grid[at[0]], earlier.best[at[0]]) if len(at) else None
+    return (earlier.grid[at[0]], earlier.best[at[0]], earlier.signal[at[0]]) if len(at) else None
 
 
 class Planned(NamedTuple):
@@ -160,26 +165,29 @@ def _rule(records: accuracy_problems.Records, epsilon: float, parties: int) -> P
 
 def _grid_accuracies(
     records: accuracy_problems.Records, noise: np.ndarray, grid: Grid
-) -> tuple[np.ndarray, np.ndarray]:
-    """All of the grid, (budgets, laps, clips, reaches), and the best with fresh seeds, (budgets,)."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All of the grid, (budgets, laps, clips, reaches, averages); the best with fresh seeds, (budgets,); signals."""
     axes = np.meshgrid(noise, grid.clips, grid.reaches, np.arange(grid.seeds), indexing="ij")
     each, clip, reach = (axis.ravel() for axis in axes[:3])
-    found = []
+    found, signals = [], []
     for laps in grid.laps:
-        models = train(records, laps, Settings(each, clip, reach / each), seed=laps)
-        found.append(np.median(accuracies(records, models).reshape(axes[0].shape), axis=-1))
+        runs = train(records, laps, Settings(each, clip, reach / each), laps, grid.averages)
+        scores = [np.median(accuracies(records, models).reshape(axes[0].shape), axis=-1) for models in runs.models]
+        found.append(np.stack(scores, axis=-1))
+        signals.append(np.mean(runs.signal.reshape(axes[0].shape), axis=-1))
     everything = np.stack(found, axis=1)
     order = np.argsort(-everything.reshape(len(noise), -1), axis=1)[:, : grid.again]
-    laps, clips, reaches = np.unravel_index(order, everything.shape[1:])  # each (budgets, again)
+    laps, clips, reaches, averages = np.unravel_index(order, everything.shape[1:])  # each (budgets, again)
     again = np.zeros(order.shape)
     for number in np.unique(laps):
         budget, rank = np.nonzero(laps == number)
         each, clip = noise[budget], np.array(grid.clips)[clips[budget, rank]]
         reach = np.array(grid.reaches)[reaches[budget, rank]]
         some = Settings(*(np.repeat(part, grid.fresh) for part in (each, clip, reach / each)))
-        models = train(records, grid.laps[number], some, seed=grid.laps[number] + FRESH)
-        again[budget, rank] = np.median(accuracies(records, models).reshape(-1, grid.fresh), axis=1)
-    return everything, again.max(1)
+        runs = train(records, grid.laps[number], some, grid.laps[number] + FRESH, grid.averages)
+        scores = np.stack([accuracies(records, models).reshape(-1, grid.fresh) for models in runs.models])
+        again[budget, rank] = np.median(scores[averages[budget, rank], np.arange(len(budget))], axis=1)
+    return everything, again.max(1), np.stack(signals, axis=1)
 
 
 def _rule_accuracies(
@@ -190,56 +198,75 @@ def _rule_accuracies(
     for noise, rule in planned:
         # Asked at a x with step t, x is 1/a of the model that is asked at itself with step a t.
         each = (noise, rule.facts.clip, STRETCH * float(rule.steps.stepsize))
-        models = train(records, rule.laps, Settings(*(np.full(seeds, value) for value in each)), seed=1) / STRETCH
+        share = 1.0 - float(rule.steps.unaveraged) / rule.laps
+        runs = train(records, rule.laps, Settings(*(np.full(seeds, value) for value in each)), 1, (share,))
+        models = np.asarray(runs.models[0]) / STRETCH
         found.append(np.median(accuracies(records, models)))
         factors.append(np.median(best_factors(records, models)))
     return np.array(found), np.array(factors)
 
 
-def train(records: accuracy_problems.Records, laps: int, settings: Settings, seed: int) -> np.ndarray:
-    """Models (features, runs), float32: `algorithm.relay_gradient` with the whole graph's noise drawn at once."""
+class Trained(NamedTuple):
+    models: Array  # (averages, features, runs), float32
+    signal: np.ndarray  # (runs,): |mean released gradient of the first quarter of the laps|^2 / clip^2
+
+
+def train(
+    records: accuracy_problems.Records, laps: int, settings: Settings, seed: int, averages: Sequence[float]
+) -> Trained:
+    """`algorithm.relay_gradient` with the whole graph's noise drawn at once."""
     signed = jnp.asarray(records.X * records.y[:, None].astype(np.float32))
-    runs, most = len(settings.noise), max(1, NUMBERS // len(records.y))
-    parts = []
+    runs, most = len(settings.noise), max(1, NUMBERS // max(len(records.y), len(averages) * records.X.shape[1]))
+    firsts = jnp.asarray([laps - max(1, round(share * laps)) for share in averages], jnp.int32)
+    models, signals = [], []
     for start in range(0, runs, most):
         some = settings.of(slice(start, start + most))
         more = 2 ** math.ceil(math.log2(len(some.noise))) - len(some.noise)  # so that few sizes are compiled
         filled = (np.pad(part, (0, more), mode="edge") for part in some)
         placed = Settings(*(jnp.asarray(part, jnp.float32) for part in filled))  # type: ignore[arg-type]
         key = jax.random.key(seed + 1000 * start, impl="rbg")  # drawn fast where there is a GPU
-        parts.append(np.asarray(_descend(signed, jnp.int32(laps), placed, key))[:, : len(some.noise)])
-    return np.concatenate(parts, axis=1)
+        ends, signal = _descend(signed, jnp.int32(laps), firsts, placed, key)
+        models.append(ends[:, :, : len(some.noise)])
+        signals.append(np.asarray(signal)[: len(some.noise)])
+    return Trained(models[0] if len(models) == 1 else jnp.concatenate(models, axis=2), np.concatenate(signals))
 
 
 @jax.jit
-def _descend(signed: Array, laps: Array, settings: Settings, key: Array) -> Array:
-    """The lap of `algorithm.relay_gradient` with stretch 1, for every run: rows of `signed` are y_j a_j.
+def _descend(signed: Array, laps: Array, firsts: Array, settings: Settings, key: Array) -> tuple[Array, Array]:
+    """The laps of `algorithm.relay_gradient` with stretch 1, for every run: rows of `signed` are y_j a_j.
 
     The gradient of log(1 + exp(-y a'v)) is -y a s with s = sigmoid(-y a'v); clipped to c it has min(s, c/|a|) for s.
+    Models after lap `firsts[j]`, from 0, and later are averaged.
     """
     norms = jnp.maximum(jnp.linalg.norm(signed, axis=1), 1e-9)[:, None]
     scale = settings.noise * settings.clip * jnp.sqrt(laps.astype(jnp.float32))
     shape = (signed.shape[1], settings.noise.shape[0])
+    early = jnp.maximum(1, laps // 4)
 
-    def lap(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        x, last = state
+    def lap(k: Array, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        x, last, sums, total = state
         t = k.astype(jnp.float32)
         v = x + (t - 1.0) / (t + 2.0) * (x - last)
         slopes = jnp.minimum(jax.nn.sigmoid(-(signed @ v)), settings.clip[None, :] / norms)
         noise = scale[None, :] * jax.random.normal(jax.random.fold_in(key, k), shape, jnp.float32)
         gradient = noise - signed.T @ slopes / signed.shape[0]
-        return v - settings.stepsize[None, :] * gradient, x
+        ahead = v - settings.stepsize[None, :] * gradient
+        sums = sums + jnp.where(k >= firsts, 1.0, 0.0)[:, None, None] * ahead[None]
+        return ahead, x, sums, total + jnp.where(k < early, gradient, 0.0)
 
     zero = jnp.zeros(shape, jnp.float32)
-    return jax.lax.fori_loop(jnp.int32(0), laps, lap, (zero, zero))[0]
+    start = (zero, zero, jnp.zeros((firsts.shape[0], *shape), jnp.float32), zero)
+    _, _, sums, total = jax.lax.fori_loop(jnp.int32(0), laps, lap, start)
+    ends = sums / (laps - firsts).astype(jnp.float32)[:, None, None]
+    return ends, ((total / early.astype(jnp.float32) / settings.clip[None, :]) ** 2).sum(0)
 
 
-def accuracies(records: accuracy_problems.Records, models: np.ndarray) -> np.ndarray:
+def accuracies(records: accuracy_problems.Records, models: Array) -> np.ndarray:
     """Of each model, on the held-out records."""
-    signed = records.X_test * records.y_test[:, None].astype(np.float32)
+    signed = jnp.asarray(records.X_test * records.y_test[:, None].astype(np.float32))
     most = max(1, NUMBERS // len(signed))
-    parts = np.array_split(models, math.ceil(models.shape[1] / most), axis=1)
-    return np.concatenate([np.asarray((jnp.asarray(signed) @ jnp.asarray(part) > 0.0).mean(0)) for part in parts])
+    parts = (models[:, start : start + most] for start in range(0, models.shape[1], most))
+    return np.concatenate([np.asarray((signed @ part > 0.0).mean(0)) for part in parts])
 
 
 def best_factors(records: accuracy_problems.Records, models: np.ndarray) -> np.ndarray:
@@ -258,7 +285,7 @@ def fitted(X: np.ndarray, y: np.ndarray) -> LogisticRegression:
     """No privacy: logistic regression with the ridge that does best on a fifth of the training records."""
 
     def model(ridge: float, at: np.ndarray) -> LogisticRegression:
-        some = LogisticRegression(C=1.0 / (ridge * len(at)), fit_intercept=False, tol=1e-6, max_iter=2000)
+        some = LogisticRegression(C=1.0 / (ridge * len(at)), fit_intercept=False, max_iter=1000)
         return some.fit(X[at], y[at])
 
     order = np.random.default_rng(0).permutation(len(y))
@@ -278,7 +305,7 @@ def regret(found: Search) -> np.ndarray:
 def regret_elsewhere(found: Search) -> np.ndarray:
     """(problems, budgets): the same of the setting that is best on average over those cells of the other problems whose
     noise is within a factor 2 of this one's. NaN where there is no such cell."""
-    short = found.best[..., None, None, None] - found.grid
+    short = found.best[..., None, None, None, None] - found.grid
     answer = np.full(found.noise.shape, np.nan)
     for p, b in np.ndindex(answer.shape):
         near = alike(found, math.log2(found.noise[p, b]))

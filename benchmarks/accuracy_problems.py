@@ -1,4 +1,4 @@
-"""The problems that the rule of `relaydp.planning.accuracy` was made on: 77 of two classes, in seven kinds.
+"""The problems that the rule of `relaydp.planning.accuracy` was made on: 85 of two classes, in eight kinds.
 
 The data sets that docs/planner.md reports are not among them, save bank in its table of small data sets: MNIST 0/1,
 Fashion-MNIST 0/1, CIFAR-10 and ijcnn1. Some problems have one class in common with a reported pair; their records, the
@@ -11,6 +11,7 @@ held-out ones too, are all from the training files.
     one against the rest   a class against the nine others, 49 or 196 means of pixels, 45,000 records
     bank                   five columns of Bank Marketing, each from the others, with 36,000 and with 4,000 records
     generated              tables of 22 columns whose variances fall or do not, with equal and unequal classes
+    uncertain labels       tables of 10 columns that tell little of the label, 5 to 50 % of which are positive
 
 Images come from the original files (`RELAYDP_DATA`, or a download). Every record has norm 1 at most; labels are -1 and
 +1.
@@ -27,6 +28,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from relaydp.data import fetch, loaders
 
@@ -46,6 +49,8 @@ PAIRS = {
     "fashion": ((2, 4), (0, 6), (2, 6), (3, 4), (7, 9), (5, 7), (0, 3), (1, 3), (8, 9), (4, 6), (0, 2), (1, 6)),
 }
 # Generated: the power by which variances fall, and how far the classes are from equally frequent.
+# Uncertain labels: the share of positives, and the standard deviation of their log-odds.
+UNCERTAIN = ((0.05, 2.0), (0.1, 2.0), (0.2, 0.7), (0.2, 1.0), (0.2, 2.0), (0.35, 0.6), (0.35, 1.5), (0.5, 0.6))
 TABLES = ((1.0, 0.0), (1.0, 1.5), (2.0, 0.0), (2.0, 1.5), (0.0, 0.0), (0.0, 1.5))
 
 
@@ -87,6 +92,11 @@ def development() -> Iterator[Development]:
     for number, (decay, shift) in enumerate(TABLES):
         yield Development(
             f"table{number}", "generated", lambda n=number, d=decay, s=shift: generated(f"table{n}", d, s, 45000, 10000)
+        )
+    for number, (positive, spread) in enumerate(UNCERTAIN):
+        name = f"uncertain{number}"
+        yield Development(
+            name, "uncertain labels", lambda n=name, p=positive, s=spread: uncertain(n, p, s, 16000, 20000)
         )
 
 
@@ -218,3 +228,14 @@ def generated(name: str, decay: float, shift: float, train: int, test: int, feat
     y = np.where(draw.random(len(X)) < 1.0 / (1.0 + np.exp(1.5 * shift - X @ weights)), 1, -1)
     X = np.column_stack([X / np.linalg.norm(spread), np.ones(len(X))]) / np.sqrt(2.0)
     return _split(X, y, train, test, draw)
+
+
+def uncertain(name: str, positive: float, spread: float, train: int, test: int, features: int = 10) -> Records:
+    """Uniform columns and a logistic label whose log-odds have standard deviation `spread` around a constant."""
+    draw = _draw(name)
+    X = draw.uniform(-1.0, 1.0, size=(train + test, features))
+    weights = draw.normal(size=features)
+    odds = spread * np.sqrt(3.0) / np.linalg.norm(weights) * (X @ weights)
+    constant = brentq(lambda c: float(expit(odds + c).mean()) - positive, -30.0, 30.0)
+    y = np.where(draw.random(len(X)) < expit(odds + constant), 1, -1)
+    return _split(np.column_stack([X, np.ones(len(X))]) / np.sqrt(features + 1.0), y, train, test, draw)

@@ -229,8 +229,8 @@ MUTANTS = [
         "clip = placed(10.0 * facts.clip)", ALONE,
     ),
     Mutant(
-        "solve_alone's noise x 0.8", "engine/solving_alone.py", "placed(asked_at)), placed(scales)",
-        "placed(asked_at)), placed(0.8 * scales)", ALONE,
+        "solve_alone's noise x 0.8", "engine/solving_alone.py", "unaveraged))), placed(scales)",
+        "unaveraged))), placed(0.8 * scales)", ALONE,
     ),
     # what is public
     Mutant("classes from the records", "problem/problem.py", "if self.found:", "if False:", DECLARED),

@@ -564,9 +564,9 @@ def test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged(s
     facts = problem.public_facts()
     stepsize, clip = _choose(facts, BUDGET.rho, 1, None)[0] / float(facts.smoothness.max()), 0.01
     if objective == "accuracy":
-        rule, stepsizes = rule_alone(facts, BUDGET.rho, 1)
-        stepsize, clip = stepsizes[0], rule.facts.clip
-        assert np.ptp(stepsizes) == 0 and clip < 0.5 * problem.gradient_bound()
+        rules = rule_alone(facts, BUDGET.rho, 1)
+        stepsize, clip = float(rules[0].steps.stepsize), rules[0].facts.clip
+        assert len({float(rule.steps.stepsize) for rule in rules}) == 1 and clip < 0.5 * problem.gradient_bound()
     zeros = np.zeros((agents, features))
     means = clipped_means(problem, np.arange(agents), zeros, clip)
     scale = float(gaussian_scale(2.0 * clip / 3, BUDGET.rho))

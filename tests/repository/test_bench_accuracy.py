@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import accuracy  # noqa: E402
 import accuracy_problems as problems  # noqa: E402
 
-TINY = accuracy.Grid((1.0, 4.0), (2,), (25, 26), (0.05, 0.2), (2.0**-6, 2.0**-4), seeds=2, again=2, fresh=2)
+TINY = accuracy.Grid((1.0, 4.0), (2,), (25, 26), (0.05, 0.2), (2.0**-6, 2.0**-4), (0.0, 0.5), seeds=2, again=2, fresh=2)
 
 
 def tiny(name):
@@ -30,13 +30,13 @@ def found():
 
 def test_there_are_as_many_problems_as_the_rule_says_and_none_is_reported():
     names = [each.name for each in problems.development()]
-    assert len(names) == len(set(names)) == 77
+    assert len(names) == len(set(names)) == 85
     assert not set(names) & {"mnist01", "fashion01", *accuracy.TABLES.split(",")}
     assert set(accuracy.QUICK_PROBLEMS) <= set(names)
 
 
 def test_a_search_measures_every_cell_and_is_kept(found, tmp_path):
-    assert found.grid.shape == (2, 2, 2, 2, 2)
+    assert found.grid.shape == (2, 2, 2, 2, 2, 2) and found.signal.shape == (2, 2, 2, 2, 2)
     assert ((found.grid >= 0.0) & (found.grid <= 1.0)).all() and (found.noise > 0.0).all()
     found.save(tmp_path / "search.npz")
     again = accuracy.Search.load(tmp_path / "search.npz")
@@ -54,7 +54,7 @@ def test_the_grid_of_an_earlier_search_is_taken_and_the_rule_run_anew(found):
 
 def test_what_is_best_elsewhere_is_chosen_without_the_problem_itself(found):
     grid = np.zeros(found.grid.shape)
-    grid[0, :, 0, 0, 0], grid[1, :, 1, 1, 1] = 1.0, 1.0
+    grid[0, :, 0, 0, 0, 0], grid[1, :, 1, 1, 1, 1] = 1.0, 1.0
     noise = np.full(found.noise.shape, 0.01)
     both = accuracy.Search(**{**vars(found), "grid": grid, "noise": noise, "best": np.ones((2, 2))})
     assert (accuracy.regret_elsewhere(both) == 1.0).all()
@@ -71,12 +71,13 @@ def test_shares_are_of_the_gain_without_privacy(found):
 def test_the_search_runs_the_method_that_relaydp_runs():
     records = problems.generated("same", 1.0, 0.5, 160, 80, features=5)
     settings = accuracy.Settings(np.zeros(1), np.ones(1), np.array([2.0]))  # without noise, and nothing is clipped
-    mine = accuracy.train(records, 9, settings, seed=0)[:, 0]
+    last, mean = accuracy.train(records, 9, settings, 0, (0.0, 0.4)).models[:, :, 0]
     data = rd.Records(records.X.astype(np.float64), records.y)
     problem = rd.logistic(data, agents=2, record_norm=1.0)
-    steps = RelayGradientSteps(2.0)
-    result = rd.solve(problem, rd.complete(2), algorithm="relay-gradient", steps=steps, activations=9, reference=False)
-    assert mine == pytest.approx(np.asarray(result.x), abs=1e-5)
+    for steps, mine in ((RelayGradientSteps(2.0), last), (RelayGradientSteps(2.0, unaveraged=5.0), mean)):
+        options = {"steps": steps, "activations": 9, "reference": False}
+        result = rd.solve(problem, rd.complete(2), algorithm="relay-gradient", **options)
+        assert np.asarray(mine) == pytest.approx(np.asarray(result.x), abs=1e-5)
 
 
 def test_the_quick_search_prints_its_tables_and_its_machine(tmp_path, capsys, monkeypatch):

@@ -186,7 +186,8 @@ def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], setting
     made = None
     if private:
         problem.public_facts()  # refuses what `solve` would refuse, before anything is said
-        known = {name: asked[name] for name in ("budget", "objective", "walk", "steps", "prior") if name in asked}
+        deciding = ("budget", "objective", "walk", "steps", "prior", "ratio")
+        known = {name: asked[name] for name in deciding if name in asked}
         # of the other algorithms nothing is said of accuracy, and a plan takes its time, which `solve` spends again
         if resolve_algorithm(asked["algorithm"], problem, **known) == RULED:
             wanted = {name: value for name, value in asked.items() if name not in ("mechanism", "variant")}

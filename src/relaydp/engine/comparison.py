@@ -158,7 +158,7 @@ def compare(
     aim = resolve_objective(objective, problem)
     if objective == ACCURACY and budget is None:
         raise InputError("objective='accuracy' says what a budget is planned for, and there is none. Leave it out.")
-    known = dict(budget=budget, mechanism=mechanism, objective=objective, walk=walk)
+    known = dict(budget=budget, mechanism=mechanism, objective=objective, walk=walk, ratio=ratio)
     names = [resolve_algorithm(name, problem, **known) for name in names]  # type: ignore[arg-type]
     names = list(dict.fromkeys(find_algorithm(name).name for name in names))
     numbers = [int(seed) for seed in seeds]

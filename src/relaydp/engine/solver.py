@@ -143,6 +143,7 @@ def solve(
         walk=walk,
         steps=steps,
         prior=prior,
+        ratio=ratio,
     )
     method = find_algorithm(named)
     source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, method, algorithm), method)

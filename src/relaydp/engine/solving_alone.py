@@ -6,7 +6,7 @@ Proximal gradient descent on f_i + r through the same oracle: the same clipping,
 
 For the least F, m_k = 0, a = 1 and t_i = a'/L; the number of steps and a' come from public facts, by the closed form
 of planning's model. A private classifier is planned for accuracy, like a relay: m_k = (k - 1)/(k + 2), and the rule of
-`planning.accuracy` gives clip, steps, number of steps and a.
+`planning.accuracy` gives clip, steps, number of steps, a, and from which step on models are averaged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.algorithm import Turn
+from relaydp.algorithm.relay_gradient import NEVER
 from relaydp.arrays import placed
 from relaydp.engine.solver import check_account, check_budget
 from relaydp.errors import InputError
 from relaydp.oracle.oracle import make_oracle
 from relaydp.oracle.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
-from relaydp.planning.accuracy import STRETCH, applies, rule_alone
+from relaydp.planning.accuracy import applies, rule_alone
 from relaydp.planning.directions import Directions, guess
 from relaydp.planning.forecast import LONGEST
 from relaydp.planning.planner import ACCURACY, as_prior, check_count, resolve_objective
@@ -119,13 +120,14 @@ def solve_alone(
     aims = budget is not None and public is None and resolve_objective(objective, problem) == ACCURACY
     plain = problem.regulariser.kind == "none"
     if budget is not None and aims and plain and applies(facts, np.full(facts.agents, budget.rho)):
-        rule, stepsizes = rule_alone(facts, budget.rho, activations)
-        facts, momentum, asked_at = rule.facts, 1.0, STRETCH
-        shares = np.full(rule.laps, 1.0 / rule.laps)
+        rules = rule_alone(facts, budget.rho, activations)
+        facts, laps, momentum = rules[0].facts, rules[0].laps, 1.0
+        stepsizes, asked_at, unaveraged = np.array([rule.steps[:3] for rule in rules], np.float64).T
+        shares = np.full(laps, 1.0 / laps)
     else:
         a, shares = _choose(facts, None if budget is None else budget.rho, activations, public)
         stepsizes = np.full(facts.agents, a / float(facts.smoothness.max()))
-        momentum, asked_at = 0.0, 1.0
+        momentum, asked_at, unaveraged = 0.0, np.ones(facts.agents), np.full(facts.agents, NEVER)
     T = len(shares)
     ledger, scales, clip = None, np.zeros((T, facts.agents)), None
     sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
@@ -146,7 +148,7 @@ def solve_alone(
         scales = scales * stretch(facts.dim, sensitivity / scales)
         draws = jax.device_put(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim))
     start = placed(np.zeros((facts.agents, facts.dim)))
-    steps, noise = Steps(placed(stepsizes), placed(momentum), placed(asked_at)), placed(scales)
+    steps, noise = Steps(*map(placed, (stepsizes, momentum, asked_at, unaveraged))), placed(scales)
     agent_records = problem.records_for(T, clip is not None, rounds=True)
     x = np.asarray(_descend(agent_records, problem.terms, clip, steps, noise, key, draws, start))
     planned = np.inf if ledger is None or budget is None else ledger.epsilon(budget.delta)
@@ -191,7 +193,8 @@ def _choose(
 class Steps(NamedTuple):
     stepsize: Array  # (agents,) t_i
     momentum: Array  # 1, or 0 for m_k = 0
-    stretch: Array  # a
+    stretch: Array  # (agents,) a_i
+    unaveraged: Array  # (agents,) b_i
 
 
 @jax.jit
@@ -208,13 +211,15 @@ def _descend(
     oracle = make_oracle(agent_records, terms, clip)
     everyone, nobody = jnp.ones(scales.shape[1], bool), jnp.zeros((), jnp.int32)
 
-    def one(state: tuple[Array, Array], inputs: tuple[Array, Array, Array | None]) -> tuple[Any, None]:
-        (xs, last), (number, scale, drawn) = state, inputs
+    def one(state: tuple[Array, Array, Array], inputs: tuple[Array, Array, Array | None]) -> tuple[Any, None]:
+        (xs, last, mean), (number, scale, drawn) = state, inputs
         k = number.astype(xs.dtype)
         vs = xs + steps.momentum * (k - 1.0) / (k + 2.0) * (xs - last)
         now = None if key is None else jax.random.fold_in(key, number)
         setting = oracle(Turn(number, nobody, nobody, everyone, scale, now, drawn))
-        ahead = vs - steps.stepsize[:, None] * setting.gradients(steps.stretch * vs)
-        return (jax.vmap(setting.prox)(ahead, steps.stepsize), xs), None
+        ahead = vs - steps.stepsize[:, None] * setting.gradients(steps.stretch[:, None] * vs)
+        new = jax.vmap(setting.prox)(ahead, steps.stepsize)
+        mean = mean + (new - mean) / jnp.maximum(k + 1.0 - steps.unaveraged, 1.0)[:, None]
+        return (new, xs, mean), None
 
-    return jax.lax.scan(one, (start, start), (jnp.arange(scales.shape[0]), scales, draws))[0][0]
+    return jax.lax.scan(one, (start, start, start), (jnp.arange(scales.shape[0]), scales, draws))[0][2]

@@ -6,18 +6,20 @@ The rule below is for accelerated gradient descent (`algorithm.relay_gradient`).
 noise of the mean gradient if the whole budget were spent on one release, as a share of the clip c:
 
     (1)  noise    = (1/n) sqrt( sum_i (2 / (m_i mu_i))^2 ),   mu_i = sqrt(2 rho_i), per coordinate
-    (2)  clip  c  = G / 20, times sqrt(noise / 0.0013) within 1 to 4      G: the most that a record's gradient can be
-    (3)  laps     = 100 (0.0013 / noise)^0.7, within 25 to 200            every lap spends the same
-    (4)  step     = 1/16 (100 / laps)^1.5 (G / 20 c) / (noise G^2)        on a model that is asked at twice itself
+    (2)  clip  c  = G / 5                                      G: the most that a record's gradient can be
+    (3)  laps     = 100                                        every lap spends the same
+    (4)  step     = 2^-6.5 (G / 5 c) / (noise G^2)             on a model that is asked at a times itself
+    (5)  averaged = the last models, none at a noise of 2^-11, half of all at 2^-8 and more
 
-(2) A clip far below G divides the noise by as much and makes nearly every gradient c long, so that a record pulls with
-the same force until it is classified with some margin. Under much noise few laps are made, and no record gets that far:
-a larger clip then leaves some feedback. (4) Noise in x grows like step x noise, and the best step is the one at which
-noise and margin meet at the end of the run: its product with the noise is nearly the same for all problems. The model
-is then about twice as long as the one of least log-loss, again for all problems. Gradients are asked for at 2x, so that
-x itself has the right length.
+(2) Below the largest gradient the noise is smaller, and a record pulls with the same force until it is classified with
+some margin. Much further below G a model answers the most frequent class where labels are uncertain, however little
+noise there is. (3) Laps cost noise and buy movement; what decides is step and laps together, and any number of laps
+with its own step does nearly as well. (4) Noise in x grows like step x noise, and their product is nearly the same for
+all problems. (5) Averages of later models have less noise and lag behind: they pay where there is much noise. The model
+is then about 1.7 times as long as the one of least log-loss. Gradients are asked for at 1.7 x, so that x itself has the
+right length.
 
-The constants were chosen on 77 problems, none of which is among the data sets that docs/planner.md reports;
+The constants were chosen on 85 problems, none of which is among the data sets that docs/planner.md reports;
 `benchmarks/accuracy.py` has the problems, the search and the regret.
 """
 
@@ -32,11 +34,12 @@ import numpy as np
 from relaydp.algorithm.relay_gradient import MOST, RelayGradientSteps
 from relaydp.problem import Facts
 
-CLIP, WIDEST = 1.0 / 20.0, 4.0  # c / G under little noise, and how much more it is at most
-USUAL_NOISE, USUAL_LAPS, POWER = 1.3e-3, 100, 0.7
-FEWEST, MOST_LAPS = 25, 200
-REACH, TRAVEL = 1.0 / 16.0, 1.5  # step x noise at the usual number of laps, and how it falls with more
-STRETCH = 2.0
+CLIP = 1.0 / 5.0  # c / G
+LAPS, TRAVEL, FEWEST = 100, 1.5, 25  # with other laps, from 25 on, the step is (100 / laps)^1.5 times as long
+REACH = 2.0**-6.5  # step x noise
+LEAST = 2.0**-13  # of the noise that a step is made for
+AVERAGED, FROM, DOUBLINGS = 0.5, -11.0, 3.0  # the share of laps that is averaged, from which log2 of the noise on
+STRETCH = 1.7
 RIDGE = 5.0  # how many times l2 / G^2 the noise is at least
 # Of what a model without privacy gains over the most frequent class, the share that private models of the 77 problems
 # had: the fifth percentile, the median and the 95th, against log2 of the noise (1). Rounded outwards: a problem may
@@ -99,9 +102,10 @@ def noise_of(sizes: np.ndarray, rho: np.ndarray) -> float:
     return float(np.sqrt(((2.0 / (sizes * np.sqrt(2.0 * rho))) ** 2).sum()) / len(sizes))
 
 
-def laps_for(noise: float) -> int:
-    """(3)."""
-    return round(min(max(USUAL_LAPS * (USUAL_NOISE / noise) ** POWER, FEWEST), MOST_LAPS))
+def averaged_laps(noise: float, laps: int) -> int:
+    """(5)."""
+    share = AVERAGED * min(max((math.log2(noise) - FROM) / DOUBLINGS, 0.0), 1.0)
+    return max(1, math.floor(share * laps))
 
 
 def rule_for(facts: Facts, rho: np.ndarray, laps: int | None = None) -> Rule:
@@ -109,25 +113,22 @@ def rule_for(facts: Facts, rho: np.ndarray, laps: int | None = None) -> Rule:
     return _rule(facts, noise_of(facts.sizes, rho), laps)
 
 
-def rule_alone(facts: Facts, rho: float, laps: int | None = None) -> tuple[Rule, np.ndarray]:
-    """The same for agents that train by themselves: laps and clip as the smallest agent's noise wants them, and each
-    agent's own step, which is long where its noise is small."""
+def rule_alone(facts: Facts, rho: float, laps: int | None = None) -> list[Rule]:
+    """The same for agents that train by themselves, each with its own noise. Laps and clip are all agents' alike."""
     noises = 2.0 / (facts.sizes * math.sqrt(2.0 * rho))
-    rule = _rule(facts, float(noises.max()), laps)
-    steps = [_rule(facts, float(noise), rule.laps, rule.facts.clip).steps.stepsize for noise in noises]
-    return rule, np.array(steps, dtype=np.float64)
+    return [_rule(facts, float(noise), laps) for noise in noises]
 
 
-def _rule(facts: Facts, noise: float, laps: int | None, clip: float | None = None) -> Rule:
+def _rule(facts: Facts, noise: float, laps: int | None) -> Rule:
     most = _most(facts)
-    if clip is None:
-        wide = min(max(math.sqrt(noise / USUAL_NOISE), 1.0), WIDEST)
-        clip = min(facts.clip, most) if facts.clip_given else CLIP * wide * most
-    count = laps_for(noise) if laps is None else laps
-    step = REACH * (USUAL_LAPS / count) ** TRAVEL * (CLIP * most / clip) / (noise * most**2) / STRETCH
+    clip = min(facts.clip, most) if facts.clip_given else CLIP * most
+    count = LAPS if laps is None else laps
+    longer = (LAPS / max(count, FEWEST)) ** TRAVEL
+    step = REACH * longer * (CLIP * most / clip) / (max(noise, LEAST) * most**2) / STRETCH
     if facts.modulus > 0.0:  # a ridge is not clipped: with it a step has a limit
         step = min(step, 0.75 * MOST / (STRETCH * facts.modulus))
-    steps = RelayGradientSteps(np.float64(step), np.float64(STRETCH))  # type: ignore[arg-type]
+    unaveraged = max(count - averaged_laps(noise, count), 1)
+    steps = RelayGradientSteps(*map(np.float64, (step, STRETCH, unaveraged)))  # type: ignore[arg-type]
     known = laps is None and not facts.clip_given
     return Rule(replace(facts, clip=clip), count, steps, expectation(noise) if known else None)
 

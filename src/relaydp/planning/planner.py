@@ -162,20 +162,21 @@ def resolve_algorithm(
     walk: str = defaults.WALK,
     steps: Any = "tuned",
     prior: object = None,
+    ratio: float | None = None,
 ) -> str:
     """The algorithm that 'auto' stands for; every other name is itself.
 
     A private classifier is trained by relay gradient, planned by the rule of `planning.accuracy`. RECAL does the rest:
     runs without privacy, under the published mechanism, for the objective F, of regression, on random walks, with r,
-    with a ridge that is large beside the noise, and with "paper" steps or a prior. Steps given by the user are those of
-    the algorithm that has their names.
+    with a ridge that is large beside the noise, and with "paper" steps, a prior or a noise schedule of the user's.
+    Steps given by the user are those of the algorithm that has their names.
     """
     if algorithm != AUTO:
         return algorithm
     if not isinstance(steps, str):
         return algorithm_of_steps(step_names(steps))
     planned = budget is not None and mechanism in (AUTO, "gradient") and walk not in RANDOM_WALKS
-    planned = planned and steps == "tuned" and prior is None
+    planned = planned and steps == "tuned" and prior is None and ratio is None
     planned = planned and resolve_objective(objective, problem) == ACCURACY and _rule_fits(problem, budget)
     return RELAY_GRADIENT.name if planned else "recal"
 
@@ -256,7 +257,9 @@ def make_plan(
 ) -> Plan:
     """Check every argument and draw up the whole run. Nothing here touches a record in a private run."""
     aim = resolve_objective(objective, problem)
-    asked = dict(budget=budget, mechanism=mechanism, objective=objective, walk=walk, steps=steps, prior=prior)
+    asked = dict(
+        budget=budget, mechanism=mechanism, objective=objective, walk=walk, steps=steps, prior=prior, ratio=ratio
+    )
     method = find_algorithm(resolve_algorithm(algorithm, problem, **asked))  # type: ignore[arg-type]
     kind = resolve_mechanism(mechanism, budget, noise, method, algorithm)
     _check_fit(problem, graph, method, walk)
@@ -268,14 +271,14 @@ def make_plan(
         wanted = _budgeted(problem, facts, method, kind, budget, limits, ratio, prior)
     path = walk if method.kind == "relay" else "all"
     expected = None
-    by_rule = wanted is not None and _by_rule(problem, method, kind, aim, steps, prior, facts, wanted.rho)
+    by_rule = wanted is not None and _by_rule(problem, method, kind, aim, steps, prior, ratio, facts, wanted.rho)
     if objective == ACCURACY and not by_rule:
-        raise InputError(_no_accuracy(method, algorithm, kind, walk, steps, prior))
+        raise InputError(_no_accuracy(method, algorithm, kind, walk, steps, prior, ratio))
     if by_rule:
         assert wanted is not None
         rule = rule_for(facts, wanted.rho, activations)
         choice = Choice(with_laps(placed_steps(rule.steps), graph, walk, start), rule.laps, None)
-        facts, expected = rule.facts, None if ratio is not None else rule.expected
+        facts, expected = rule.facts, rule.expected
     else:
         choice = choose_steps(method, steps, facts, graph, path, activations, wanted, start)
     way = lay_out(method, choice.steps, choice.activations, graph, walk, key, start, kind in PRICED)
@@ -313,16 +316,21 @@ def _by_rule(
     aim: str,
     steps: Any,
     prior: object,
+    ratio: float | None,
     facts: Facts,
     rho: np.ndarray,
 ) -> bool:
-    """Whether the rule for accuracy decides: of the method it is for, where the user leaves it anything to decide."""
+    """Whether the rule for accuracy decides: of the method it is for, where the user leaves it anything to decide. Its
+    steps are for laps with the same noise each."""
     asked = method is RELAY_GRADIENT and kind == "gradient" and isinstance(steps, str) and steps == "tuned"
     penalised = isinstance(problem, Problem) and problem.regulariser.kind != "none"
-    return asked and prior is None and aim == ACCURACY and not penalised and applies(facts, rho)
+    free = prior is None and ratio is None
+    return asked and free and aim == ACCURACY and not penalised and applies(facts, rho)
 
 
-def _no_accuracy(method: Algorithm, named: str, kind: str | None, walk: str, steps: Any, prior: object) -> str:
+def _no_accuracy(
+    method: Algorithm, named: str, kind: str | None, walk: str, steps: Any, prior: object, ratio: float | None
+) -> str:
     """Why objective="accuracy" cannot be planned for here. The walk matters to 'auto', which then is RECAL."""
     if kind is None:
         here = "there is no budget, and nothing to plan"
@@ -332,6 +340,8 @@ def _no_accuracy(method: Algorithm, named: str, kind: str | None, walk: str, ste
         here = "steps were given"
     elif prior is not None:
         here = "a prior was given"
+    elif ratio is not None:
+        here = "ratio was given"
     elif named == AUTO and walk in RANDOM_WALKS:
         here = f"walk={walk!r} is random"
     elif named == AUTO or method is RELAY_GRADIENT:
@@ -340,7 +350,7 @@ def _no_accuracy(method: Algorithm, named: str, kind: str | None, walk: str, ste
         here = f"the algorithm is {method.name!r}"
     return (
         f"objective='accuracy': {here}; needed relay-gradient with a budget, mechanism 'gradient', tuned steps, no "
-        "prior, and a walk with laps ('tour' or 'cyclic'). Leave objective out, or what is in its way."
+        "prior, no ratio, and a walk with laps ('tour' or 'cyclic'). Leave objective out, or what is in its way."
     )
 
 
