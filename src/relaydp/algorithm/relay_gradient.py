@@ -40,6 +40,7 @@ from relaydp.graph import Graph
 from relaydp.problem import Facts
 
 NEVER = 1e15  # laps: averages nothing
+NEVER_TUNED = ("stretch", "unaveraged", "lap", "closing")
 MOST = 4.0 / 3.0  # of t L: at every curvature up to there, accelerated gradient descent settles, however long it runs
 
 
@@ -131,7 +132,7 @@ RELAY_GRADIENT = Algorithm(
     init=init,
     step=step,
     answer=answer,
-    menu=Menu(RelayGradientSteps, paper_steps, grid, check, ("stretch", "unaveraged", "lap", "closing"), laps=True),
+    menu=Menu(RelayGradientSteps, paper_steps, grid, check, fixed=NEVER_TUNED, laps=True),
     steady=False,
     walks=("cyclic", "tour"),
     mechanisms=("gradient",),
