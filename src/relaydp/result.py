@@ -2,7 +2,7 @@
 
 publish/ holds what the promise covers, and what was known without the records. It may leave the house:
 
-    model.npz        x, and the steps
+    model.npz        x, and the steps; of a run that prepares, its coordinates
     certificate.json what is promised, to whom, on what grounds, and what is not protected
     ledger.json      every release
     plan.json        what was planned: steps, noise of every activation, what to expect
@@ -48,6 +48,7 @@ from relaydp.certificate import make_certificate, plain
 from relaydp.errors import InputError
 from relaydp.privacy import PRICED, SOUND, Budget, Ledger
 from relaydp.problem import Reference
+from relaydp.problem.coordinates import Coordinates
 
 # What of a summary and of a configuration may not leave the house; all the rest may, where there is a promise.
 # seconds: computing on records took them
@@ -164,8 +165,10 @@ class Result:
         ledger: The Ledger with every release made; None where nothing is noised.
         steps: The algorithm's step sizes.
         plan: What was planned, as a dict; public where the mechanism is sound.
+        coordinates: Those that the first lap of a run that prepares has found; None elsewhere.
         trace: The run's history, one row per noted point; None if it was not asked for.
-        transcript: What an eavesdropper sees, one row per message; None if it was not kept.
+        transcript: What an eavesdropper sees, one row per message; None if it was not kept. Models in it are in
+            `coordinates`, where there are some.
         reference: The minimiser; None if it was not computed.
         objective: F at the end, from the trace; NaN without one. Measured without noise.
         relative_error: ||x - x*|| / ||x*|| at the end; NaN without a trace or reference. Measured without noise.
@@ -227,6 +230,7 @@ class Result:
     config: dict[str, Any]
     versions: dict[str, str]
     baselines: Baselines | None = None
+    coordinates: Coordinates | None = None
 
     @property
     def private(self) -> bool:
@@ -376,7 +380,10 @@ class Result:
         if self.ledger is not None:  # which says what kind of run it is of: alone, it could be taken for a promise
             _dump(public / "ledger.json", {"run": self.kind, **self.ledger.to_json()})
         steps = {f"step_{name}": np.asarray(value) for name, value in self.steps._asdict().items()}
-        _save_arrays(covered / "model.npz", {"x": self.x, **steps})
+        others = {} if self.coordinates is None else self.coordinates._asdict()
+        _save_arrays(
+            covered / "model.npz", {"x": self.x, **steps, **{f"to_{name}": part for name, part in others.items()}}
+        )
         if self.transcript is not None:
             sent = {f"payload_{name}": part for name, part in self.transcript.payload.items()}
             ends = {"sender": self.transcript.sender, "receiver": self.transcript.receiver}
@@ -471,6 +478,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
         if model is None:
             raise OSError("it has no model.npz; of a run without a promise that is in keep/")
         steps = {name.removeprefix("step_"): part for name, part in model.items() if name.startswith("step_")}
+        others = {name.removeprefix("to_"): part for name, part in model.items() if name.startswith("to_")}
         sent, best = _read_arrays(path, "transcript.npz"), _read_arrays(path, "reference.npz")
         ledger, trace = find_saved(path, "ledger.json"), find_saved(path, "trace.csv")
         asked = config["solve"]["budget"]
@@ -510,6 +518,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
             config=config,
             versions=_read_json(path, "versions.json"),
             baselines=None if summary.get("baselines") is None else Baselines(**summary["baselines"]),
+            coordinates=Coordinates(**others) if others else None,
         )
     except (OSError, KeyError, TypeError, json.JSONDecodeError, ValueError) as error:
         raise InputError(

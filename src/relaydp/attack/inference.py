@@ -81,9 +81,15 @@ def infer(view: View, channel: str | None = None) -> Inferred:
     known, sent = unpack(view)
     guess = jax.tree.map(np.asarray, jax.jit(partial(read_messages, known, inference=inference))(sent))
     t = np.zeros(len(guess.agent), np.int64)
+    before = 0 if view.coordinates is None else 1  # a release that was no gradient
     for i in range(view.agents):
         mine = guess.agent == i
-        t[mine] = np.arange(1, mine.sum() + 1)
+        t[mine] = np.arange(1, mine.sum() + 1) + before
+    if view.coordinates is not None:
+        change = view.coordinates
+        guess = guess._replace(
+            point=np.asarray(jax.vmap(change)(guess.point)), gradient=np.asarray(jax.vmap(change.undo)(guess.gradient))
+        )
     return Inferred(guess.agent, t, *guess[2:])
 
 
@@ -103,7 +109,7 @@ def unpack(view: View) -> tuple[Known, Sent]:
     known = Known(
         agents=view.agents,
         steps=type(view.steps)(*(jnp.asarray(part) for part in view.steps)),
-        x0=jnp.asarray(view.x0, jnp.float64),
+        x0=_start(view),
         penalty=view.penalty,
         network=network_of(view.graph, method.needs),
         holder=holder,
@@ -113,6 +119,14 @@ def unpack(view: View) -> tuple[Known, Sent]:
     return known, {name: jnp.asarray(part) for name, part in sent.items()}
 
 
+def _start(view: View) -> jax.Array:
+    """Where the laps of gradients started: public, in the coordinates of what was sent."""
+    x0, change = jnp.asarray(view.x0, jnp.float64), view.coordinates
+    if change is None:
+        return x0
+    return change.undo(x0 if bool((x0 != 0.0).any()) else change.start / view.steps.stretch)
+
+
 def _relay(view: View) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """A holder that only relays passes the same bits on; this shows who acted."""
     if view.walk == "lazy":
@@ -120,12 +134,12 @@ def _relay(view: View) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
             "on a lazy walk the holder may act several times before it sends, and one message cannot separate its "
             "gradients. Attack a run with another walk."
         )
-    sent = dict(view.transcript.payload)
-    changed = np.zeros(len(view.transcript), bool)
+    sent, x0 = dict(view.laps.payload), np.asarray(_start(view))
+    changed = np.zeros(len(view.laps), bool)
     for name, part in sent.items():
-        start = np.zeros_like(view.x0) if name == "u" else view.x0
+        start = np.zeros_like(x0) if name == "u" else x0
         changed |= (part != np.concatenate([start[None], part[:-1]])).any(axis=1)
-    return np.asarray(view.transcript.sender), changed, sent
+    return np.asarray(view.laps.sender), changed, sent
 
 
 def _pushes(view: View) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:

@@ -19,6 +19,7 @@ from relaydp.algorithm.base import OBJECTIVE
 from relaydp.attack.penalty import Penalty
 from relaydp.errors import InputError
 from relaydp.graph import Graph, Network, from_edges
+from relaydp.problem.coordinates import Coordinates
 from relaydp.prox import Regulariser, from_spec, none
 from relaydp.result import Result, Transcript
 
@@ -40,6 +41,7 @@ class View:
     noisy: bool = False  # whether messages carry their own noise, other than noise on gradients or in objectives
     walk: str | None = None
     sizes: np.ndarray | None = None  # m_i
+    coordinates: Coordinates | None = None  # of the models in the transcript, where a first lap has found some
 
     @property
     def agents(self) -> int:
@@ -75,7 +77,17 @@ class View:
             noisy=result.mechanism == "published" and result.variant != OBJECTIVE,
             walk=result.walk,
             sizes=np.asarray(known["sizes"]),
+            coordinates=result.coordinates,
         )
+
+    @property
+    def laps(self) -> Transcript:
+        """The transcript without a first lap that prepares, whose batons carry no gradients."""
+        if self.coordinates is None:
+            return self.transcript
+        sent, first = self.transcript, int(self.steps.lap)
+        payload = {name: part[first:] for name, part in sent.payload.items() if name != "more"}
+        return Transcript(sent.sender[first:], sent.receiver[first:], payload)
 
 
 class Known(NamedTuple):

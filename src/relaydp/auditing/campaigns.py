@@ -440,10 +440,18 @@ def true_records(problem: Problem, agents: np.ndarray) -> np.ndarray:
 
 def gradient_errors(found: Inferred, problem: Problem, result: Result) -> np.ndarray:
     """||found - true|| / ||true|| of each inferred gradient, at the inferred point."""
-    agent_records = problem.working_records
+    agent_records, change = problem.working_records, result.coordinates
+    if change is not None:
+        agent_records = agent_records.in_coordinates(jax.tree.map(jnp.asarray, change))
     clip = result.config["facts"]["clip"] if result.mechanism == "gradient" else None  # the plan's, not the bound
     bound = None if clip is None else jnp.asarray(clip)
-    each = jax.jit(lambda who, at: jax.lax.map(lambda one: agent_records.gradient(one[0], one[1], bound), (who, at)))
+
+    def true_gradient(i: Any, x: Any) -> Any:
+        if change is None:
+            return agent_records.gradient(i, x, bound)
+        return change.undo(agent_records.gradient(i, change.undo(x), bound))
+
+    each = jax.jit(lambda who, at: jax.lax.map(lambda one: true_gradient(*one), (who, at)))
     true = np.asarray(each(jnp.asarray(found.agent, jnp.int32), jnp.asarray(found.point)))
     sizes = np.linalg.norm(true, axis=1)
     errors = np.linalg.norm(found.gradient - true, axis=1) / np.maximum(sizes, SATURATED)

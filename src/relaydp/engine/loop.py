@@ -17,12 +17,14 @@ from jaxtyping import Array
 from relaydp.algorithm import Algorithm, Oracle, Turn
 from relaydp.arrays import placed
 from relaydp.engine import prefetch
+from relaydp.engine.preparation import draws_for_first, first_of, prepare, sent_first, start_of
 from relaydp.engine.progress import Progress
 from relaydp.graph import Graph, Network, Route, network_of
 from relaydp.oracle.oracle import Exact, Spectra, make_oracle, seen_by_step
 from relaydp.oracle.randomness import NOISE, Simulated, Source, draw_gradient_noise, key_for
 from relaydp.planning.run_plan import Plan
 from relaydp.problem import AgentRecords, Problem
+from relaydp.problem.coordinates import Coordinates
 from relaydp.problem.loss import LEAST_SQUARES
 from relaydp.problem.problem import Terms
 
@@ -37,8 +39,11 @@ class Outcome(NamedTuple):
     hops: int  # hops completed
     at: np.ndarray  # (points,) hops after which `points` were noted
     points: np.ndarray  # (points, dim)
-    sent: Any  # payloads, one row a hop, or None
+    sent: Any  # payloads, one row a hop, or None; models are in the run's coordinates
     status: str
+    first: dict[str, np.ndarray] | None = None  # of a run that prepares, what was sent in the first lap
+    released: np.ndarray | None = None  # by each agent, there
+    coordinates: Coordinates | None = None  # and what came of it
 
 
 class World(NamedTuple):
@@ -55,12 +60,17 @@ class World(NamedTuple):
         return make_oracle(agent_records, terms, clip, network, variant, batched, exact)
 
 
-def world_of(problem: Problem, graph: Graph, plan: Plan, batched: bool = False, shared: int = 1) -> World:
-    """`batched`: for many runs that share each read of the records; so many of them ask the same agent at each hop."""
+def world_of(
+    problem: Problem, graph: Graph, plan: Plan, batched: bool = False, shared: int = 1, own: bool = False
+) -> World:
+    """`batched`: for many runs that share each read of the records; so many of them ask the same agent at each hop, and
+    with `own` each in coordinates of its own."""
     needed = plan.algorithm.data == "argmin" and plan.mechanism != "gradient"
     rounds = plan.algorithm.kind == "rounds"
     return World(
-        agent_records=problem.records_for(plan.activations, plan.clip is not None, batched, shared, rounds),
+        agent_records=problem.records_for(
+            plan.activations, plan.clip is not None, batched, 1 if own else shared, rounds
+        ),
         terms=problem.terms,
         clip=None if plan.clip is None else placed(plan.clip),
         network=network_of(graph, plan.algorithm.needs),
@@ -159,24 +169,27 @@ def begin(algorithm: Algorithm, variant: str | None, world: World, steps: Any, x
 
 def stride_for(plan: Plan) -> int:
     """Hops a stretch: from the nominal length, not the walk's, so that all seeds share one compiled chunk."""
-    nominal = plan.activations * (plan.facts.agents if plan.algorithm.kind == "relay" else 1)
-    if len(plan.route) < nominal // 64:  # a walk that ends before it has seen much of a large network
-        nominal = 1 << (len(plan.route) - 1).bit_length()
+    nominal = (plan.activations - (plan.preparing > 0)) * (plan.facts.agents if plan.algorithm.kind == "relay" else 1)
+    if plan.training < nominal // 64:  # a walk that ends before it has seen much of a large network
+        nominal = 1 << (plan.training - 1).bit_length()
     return -(-nominal // POINTS)
 
 
 def turns_of(plan: Plan, hops: int, secret: bool = False) -> Turn:
     """The plan's turns as arrays over hops, filled up to `hops` with turns in which nobody acts.
 
+    Where the first lap prepares, the turns are those after it.
+
     secret   for noise from the lattice, whose scales are a hair larger
     """
-    way, fill = plan.route, hops - len(plan.route)
+    way, before = plan.route, plan.preparing
+    fill = hops - plan.training
     on_lattice = secret and plan.mechanism == "gradient"
     nobody = np.zeros(len(way), np.int32)
     holder, receiver = (way.holder, way.receiver) if isinstance(way, Route) else (nobody, nobody)
 
     def padded(part: np.ndarray) -> np.ndarray:
-        return np.concatenate([part, np.zeros((fill, *part.shape[1:]), part.dtype)])
+        return np.concatenate([part[before:], np.zeros((fill, *part.shape[1:]), part.dtype)])
 
     parts: dict[str, Any] = dict(
         hop=np.arange(hops, dtype=np.int32),
@@ -209,7 +222,15 @@ def run(
     """Follow the plan to its end, to an interrupt, or until the baton grows without bound."""
     world = world_of(problem, graph, plan)
     key = key_for(source.seed, NOISE) if isinstance(source, Simulated) else None
-    stride, total = stride_for(plan), len(plan.route)
+    before, first, released, coordinates = plan.preparing, None, None, None
+    if before:
+        draws = None if key is not None else draws_for_first(plan.facts.agents, problem)
+        prepared = prepare(world.agent_records, first_of(problem, plan, key is None), key, draws)
+        world = world._replace(agent_records=prepared.of(world.agent_records))
+        released, coordinates = np.asarray(prepared.released), jax.tree.map(np.asarray, prepared.coordinates)
+        first = sent_first(plan, problem, released) if keep else None
+        x0 = np.asarray(start_of(plan, prepared.coordinates, placed(x0)))
+    stride, total = stride_for(plan), plan.training
     chunk = BLOCKS * stride
     chunks = -(-total // chunk)
     every = turns_of(plan, chunks * chunk, key is None)
@@ -235,7 +256,7 @@ def run(
             sent.append(jax.tree.map(lambda a: np.asarray(a).reshape(chunk, *a.shape[2:]), noted[1]))
             done += 1
             if progress is not None:
-                progress(min(done * chunk, total), total)
+                progress(before + min(done * chunk, total), before + total)
             # the baton is public, so a private run may look at it too
             size = float(np.abs(points[-1]).max())
             if not size <= limit:
@@ -248,5 +269,7 @@ def run(
     xs = np.concatenate(points)[:kept] if points else np.empty((0, problem.dim))
     at = np.minimum(np.arange(1, kept + 1) * stride, hops)
     payload = jax.tree.map(lambda *parts: np.concatenate(parts)[:hops], *sent) if keep and sent else None
-    x = xs[-1] if kept else x0
-    return Outcome(np.asarray(x), hops, at, xs, payload, status)
+    ends = np.concatenate([x0[None], xs])
+    if coordinates is not None:
+        ends = np.asarray(jax.vmap(coordinates)(ends))
+    return Outcome(ends[-1], before + hops, before + at, ends[1:], payload, status, first, released, coordinates)

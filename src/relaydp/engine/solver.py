@@ -16,6 +16,7 @@ from relaydp import defaults
 from relaydp.algorithm import find_algorithm
 from relaydp.engine.baselines import measure_baselines
 from relaydp.engine.loop import Outcome, run
+from relaydp.engine.preparation import with_first
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError, RelayError, short
@@ -27,6 +28,7 @@ from relaydp.planning.run_plan import Plan
 from relaydp.privacy import SOUND, Budget, PrivacyAccount, proven
 from relaydp.privacy.budget import check_records
 from relaydp.problem import Facts, Problem, Reference, minimise
+from relaydp.problem.coordinates import Coordinates
 from relaydp.result import Baselines, Result, Trace, Transcript, versions
 
 TRANSCRIPT_BYTES = 2**31  # a transcript larger than 2 GiB is refused rather than swapped
@@ -227,6 +229,7 @@ def solve(
         transcript=_transcript(graph, plan, outcome) if transcript else None,
         reference=best,
         baselines=measure_baselines(problem, outcome.x, best) if trace else None,
+        coordinates=outcome.coordinates,
     )
 
 
@@ -247,6 +250,7 @@ def make_result(
     transcript: Transcript | None = None,
     reference: Reference | None = None,
     baselines: Baselines | None = None,
+    coordinates: Coordinates | None = None,
 ) -> Result:
     """The result of a plan that was followed for so many hops; `asked` and `problem` are what its folder remembers.
 
@@ -291,6 +295,7 @@ def make_result(
         },
         versions=versions(),
         baselines=baselines,
+        coordinates=coordinates,
     )
 
 
@@ -307,7 +312,7 @@ def check_promise(plan: Plan) -> None:
         return
     budget = plan.budget
     check_records(budget, plan.facts.sizes)
-    proven.check_promise(budget.epsilon, budget.delta, plan.facts.dim, plan.activations)
+    proven.check_promise(budget.epsilon, budget.delta, plan.released, plan.activations)
 
 
 def check_account(account: object, source: Source) -> None:
@@ -430,7 +435,7 @@ def _transcript(graph: Graph, plan: Plan, outcome: Outcome) -> Transcript | None
     if outcome.sent is None:
         return None
     way, until, links = plan.route, outcome.hops, plan.algorithm.links
-    payload: dict[str, np.ndarray] = outcome.sent._asdict()
+    payload = with_first(outcome.first, outcome.sent._asdict())
     if isinstance(way, Route) and links == "hop":
         left = np.flatnonzero(way.holder[:until] != way.receiver[:until])
         rows = {name: part[left] for name, part in payload.items()}

@@ -22,11 +22,13 @@ from jaxtyping import Array
 from relaydp.algorithm import Turn
 from relaydp.algorithm.relay_gradient import NEVER
 from relaydp.arrays import placed
+from relaydp.engine.preparation import First, draws_for_first, prepare
 from relaydp.engine.solver import check_account, check_budget
 from relaydp.errors import InputError
 from relaydp.oracle.oracle import make_oracle
 from relaydp.oracle.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
 from relaydp.planning.accuracy import applies, rule_alone
+from relaydp.planning.calibration import spread_over
 from relaydp.planning.directions import Directions, guess
 from relaydp.planning.forecast import LONGEST
 from relaydp.planning.planner import ACCURACY, as_prior, check_count, resolve_objective
@@ -36,6 +38,7 @@ from relaydp.privacy.budget import check_records
 from relaydp.privacy.secret import check_promise, stretch
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import AgentRecords, Facts, Problem
+from relaydp.problem.coordinates import KEPT, Coordinates
 from relaydp.problem.problem import Terms
 
 STEPSIZES = (0.3, 0.5, 0.75, 1.0, 1.2, 1.4, 1.6, 1.8)  # a, of which t = a/L
@@ -121,16 +124,16 @@ def solve_alone(
     plain = problem.regulariser.kind == "none"
     if budget is not None and aims and plain and applies(facts, np.full(facts.agents, budget.rho)):
         rules = rule_alone(facts, budget.rho, activations)
-        facts, laps, momentum = rules[0].facts, rules[0].laps, 1.0
+        facts, laps, momentum, first = rules[0].facts, rules[0].laps, 1.0, rules[0].first
         stepsizes, asked_at, unaveraged = np.array([rule.steps[:3] for rule in rules], np.float64).T
-        shares = np.full(laps, 1.0 / laps)
+        shares = spread_over(laps, first)
     else:
         a, shares = _choose(facts, None if budget is None else budget.rho, activations, public)
         stepsizes = np.full(facts.agents, a / float(facts.smoothness.max()))
-        momentum, asked_at, unaveraged = 0.0, np.ones(facts.agents), np.full(facts.agents, NEVER)
-    T = len(shares)
+        momentum, first, asked_at, unaveraged = 0.0, None, np.ones(facts.agents), np.full(facts.agents, NEVER)
+    T, numbers = len(shares), facts.dim + (0 if first is None else 2)
     ledger, scales, clip = None, np.zeros((T, facts.agents)), None
-    sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
+    sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim, None if first is None else KEPT)
     if budget is not None:
         scales = gaussian_scale(sensitivity[None, :], budget.rho * (1.0 - MARGIN) * shares[:, None])
         clip = placed(facts.clip)
@@ -141,16 +144,25 @@ def solve_alone(
     draws = None
     if key is None and budget is not None:
         check_records(budget, facts.sizes)
-        check_promise(budget.epsilon, budget.delta, facts.dim, T)
+        check_promise(budget.epsilon, budget.delta, numbers, T)
         if account is not None and ledger is not None:
             what = f"each alone, {problem.data.name}, {int(facts.sizes.sum())} records, {facts.agents} agents"
             account.charge(ledger, what, facts.sizes)
-        scales = scales * stretch(facts.dim, sensitivity / scales)
-        draws = jax.device_put(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim))
+        scales = scales * stretch(numbers, sensitivity / scales)
     start = placed(np.zeros((facts.agents, facts.dim)))
     steps, noise = Steps(*map(placed, (stepsizes, momentum, asked_at, unaveraged))), placed(scales)
-    agent_records = problem.records_for(T, clip is not None, rounds=True)
+    agent_records, change = problem.records_for(T, clip is not None, rounds=True), None
+    if first is not None:
+        secret_draws = None if key is not None else draws_for_first(facts.agents, problem)
+        asked = First(placed(problem.features_bound(), np.float64), placed(facts.clip), placed(scales[0]))
+        prepared = prepare(agent_records, asked, key, secret_draws, True)
+        agent_records, change, noise = prepared.of(agent_records), prepared.coordinates, placed(scales[1:])
+        start = jax.vmap(Coordinates.undo)(change, change.start / asked_at[:, None])
+    if key is None and budget is not None:
+        draws = jax.device_put(draw_gradient_noise(np.ones(noise.shape, bool), facts.dim))
     x = np.asarray(_descend(agent_records, problem.terms, clip, steps, noise, key, draws, start))
+    if change is not None:
+        x = np.asarray(jax.vmap(Coordinates.__call__)(change, placed(x)))
     planned = np.inf if ledger is None or budget is None else ledger.epsilon(budget.delta)
     private = isinstance(source, Secret)
     return Alone(

@@ -36,6 +36,7 @@ from relaydp.engine.loop import (
     unrolled,
     world_of,
 )
+from relaydp.engine.preparation import First, Prepared, first_of, prepare, start_of
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.trace import relative_errors
 from relaydp.errors import InputError
@@ -45,7 +46,8 @@ from relaydp.planning.directions import Directions
 from relaydp.planning.planner import AUTO, Limits, lay_out, make_plan
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import PRICED, Budget
-from relaydp.problem import Problem
+from relaydp.problem import AgentRecords, Problem
+from relaydp.problem.coordinates import Coordinates
 from relaydp.problem.kernels import int8_products
 from relaydp.problem.reference import find_minimiser
 
@@ -218,7 +220,7 @@ def _batch(plans: list[Plan], hops: int) -> tuple[Turn, Turn]:
         if name in ("holder", "receiver"):
             # a shorter run's fill-up turns have no holder of their own: let them follow the longest run's
             common = all(
-                np.array_equal(row[: len(plan.route)], getattr(shared, name)[: len(plan.route)])
+                np.array_equal(row[: plan.training], getattr(shared, name)[: plan.training])
                 for row, plan in zip(rows, plans, strict=True)
             )
             return (getattr(shared, name), None) if common else (np.stack(rows), 0)
@@ -245,21 +247,30 @@ def _advance_all(
     keys: Array,
     states: Any,
     turns: Turn,
+    prepared: Prepared | None,
 ) -> Any:
-    def one(steps: Any, key: Array, state: Any, turns: Turn) -> Any:
+    def one(steps: Any, key: Array, state: Any, turns: Turn, prepared: Prepared | None) -> Any:
         batched = together and axes.acts is not None
-        state, (points, _) = scan_turns(algorithm, variant, False, world, steps, key, state, turns, batched, unroll)
+        here = world
+        if prepared is not None:
+            here = world._replace(agent_records=prepared.of(world.agent_records))
+        state, (points, _) = scan_turns(algorithm, variant, False, here, steps, key, state, turns, batched, unroll)
         return state, points if noted else None
 
     if together:
-        return jax.vmap(one, in_axes=(0, 0, 0, axes))(steps, keys, states, turns)
+        return jax.vmap(one, in_axes=(0, 0, 0, axes, 0))(steps, keys, states, turns, prepared)
     own = {name: getattr(turns, name) for name, axis in axes._asdict().items() if axis == 0}
 
     def single(row: Any) -> Any:
-        steps, key, state, mine = row
-        return one(steps, key, state, turns._replace(**mine))
+        steps, key, state, mine, prepared = row
+        return one(steps, key, state, turns._replace(**mine), prepared)
 
-    return jax.lax.map(single, (steps, keys, states, own))
+    return jax.lax.map(single, (steps, keys, states, own, prepared))
+
+
+@jax.jit
+def _prepare_all(agent_records: AgentRecords, firsts: First, keys: Array) -> Prepared:
+    return jax.vmap(prepare, in_axes=(None, 0, 0, None))(agent_records, firsts, keys, None)
 
 
 Note = Callable[[np.ndarray, np.ndarray], None]  # (hops, models (runs, points, dim) after each of them)
@@ -278,16 +289,16 @@ def run_plans(
 
     `note` is told the models on the way, as often as a trace notes them. `x0` is the common start, else 0.
 
-    Gradients are clipped alike in everything that runs together: plans of different clips are run one clip after the
-    other, each with the clip that its noise was calibrated for.
+    Gradients are clipped alike in everything that runs together, and all of it prepares or nothing: plans of different
+    clips are run one clip after the other, each with the clip that its noise was calibrated for.
     """
-    clips = list(dict.fromkeys(plan.clip for plan in plans))
-    if len(clips) == 1:
+    kinds = [(plan.clip, plan.preparing) for plan in plans]
+    if len(set(kinds)) == 1:
         return _run_together(problem, graph, plans, keys, progress, note, x0)
-    assert note is None, "notes are taken of plans with one clip"
+    assert note is None, "notes are taken of plans of one kind"
     found = np.empty((len(plans), problem.dim))
-    for clip in clips:
-        rows = [k for k, plan in enumerate(plans) if plan.clip == clip]
+    for kind in dict.fromkeys(kinds):
+        rows = [k for k, own in enumerate(kinds) if own == kind]
         some = [plans[k] for k in rows]
         found[rows] = _run_together(problem, graph, some, keys[np.array(rows)], progress, None, x0)
     return found
@@ -302,9 +313,10 @@ def _run_together(
     note: Note | None,
     x0: np.ndarray | None,
 ) -> np.ndarray:
-    """`run_plans` of plans with one clip, in one compiled call."""
+    """`run_plans` of plans of one kind, in one compiled call."""
     first = plans[0]
-    longest = max(len(plan.route) for plan in plans)
+    assert note is None or not first.preparing, "what is noted would be in coordinates of the run's own"
+    longest = max(plan.training for plan in plans)
     stride = max(stride_for(plan) for plan in plans)
     chunk = BLOCKS * stride
     chunks = -(-longest // chunk)
@@ -312,15 +324,22 @@ def _run_together(
     one_route = axes.holder is None
     together = one_route or jax.default_backend() != "cpu"
     shared = len(plans) if one_route else 1
-    world = world_of(problem, graph, first, together, shared)
+    world = world_of(problem, graph, first, together, shared, first.preparing > 0)
     unroll = unrolled() if shared >= int8_products.RUNS else 1  # a smaller one keeps the program that compiles sooner
     own = {id(plan): plan.steps for plan in plans}
     place = {name: k for k, name in enumerate(own)}
     which = np.array([place[id(plan)] for plan in plans])
     steps = jax.tree.map(lambda *parts: placed(np.stack(parts)[which]), *own.values())
     origin = placed(np.zeros(problem.dim) if x0 is None else x0)
-    state = begin(first.algorithm, first.variant, world, first.steps, origin)
-    states = jax.tree.map(lambda part: placed(np.repeat(np.asarray(part)[None], len(plans), axis=0)), state)
+    prepared = None
+    if first.preparing:
+        firsts = jax.tree.map(lambda *parts: placed(np.stack(parts)), *(first_of(problem, plan) for plan in plans))
+        prepared = _prepare_all(world.agent_records, firsts, keys)
+        origins = jax.vmap(partial(start_of, first), in_axes=(0, None))(prepared.coordinates, origin)
+        states = jax.vmap(lambda x: begin(first.algorithm, first.variant, world, first.steps, x))(origins)
+    else:
+        state = begin(first.algorithm, first.variant, world, first.steps, origin)
+        states = jax.tree.map(lambda part: placed(np.repeat(np.asarray(part)[None], len(plans), axis=0)), state)
 
     def cut(c: int) -> Turn:
         def piece(part: Any, axis: Any) -> Any:
@@ -335,14 +354,26 @@ def _run_together(
 
     for c in range(chunks):
         states, points = _advance_all(
-            first.algorithm, first.variant, axes, together, note is not None, unroll, world, steps, keys, states, cut(c)
+            first.algorithm,
+            first.variant,
+            axes,
+            together,
+            note is not None,
+            unroll,
+            world,
+            steps,
+            keys,
+            states,
+            cut(c),
+            prepared,
         )
         if note is not None:
             note(c * chunk + stride * np.arange(1, BLOCKS + 1), np.asarray(points))
         if progress is not None:
             jax.block_until_ready(states)
             progress(min((c + 1) * chunk, longest), longest)
-    return np.asarray(jax.vmap(first.algorithm.answer)(states))
+    answers = jax.vmap(first.algorithm.answer)(states)
+    return np.asarray(answers if prepared is None else jax.vmap(Coordinates.__call__)(prepared.coordinates, answers))
 
 
 def _measure(problem: Problem, plans: list[Plan], seeds: list[int], x: np.ndarray, reference: bool) -> Sweep:

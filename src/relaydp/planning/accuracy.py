@@ -40,6 +40,8 @@ REACH = 2.0**-6.5  # step x noise
 LEAST = 2.0**-13  # of the noise that a step is made for
 AVERAGED, FROM, DOUBLINGS = 0.5, -11.0, 3.0  # the share of laps that is averaged, from which log2 of the noise on
 STRETCH = 1.7
+FIRST = 0.05  # the share of the budget that the lap which prepares spends
+BLURRED = 16.0  # how many times longer than the bound on a record the noise of the mean record is at most
 RIDGE = 5.0  # how many times l2 / G^2 the noise is at least
 # Of what a model without privacy gains over the most frequent class, the share that private models of the 77 problems
 # had: the fifth percentile, the median and the 95th, against log2 of the noise (1). Rounded outwards: a problem may
@@ -64,7 +66,8 @@ class Rule(NamedTuple):
     """What the rule says of a problem and a budget."""
 
     facts: Facts  # with the clip of (2)
-    laps: int
+    laps: int  # the one that prepares included
+    first: float | None  # the share of the budget that the first lap spends, where it prepares; else None
     steps: RelayGradientSteps
     expected: Expectation | None  # None where the user chose laps or clip: of such plans nothing is known
 
@@ -110,27 +113,40 @@ def averaged_laps(noise: float, laps: int) -> int:
 
 def rule_for(facts: Facts, rho: np.ndarray, laps: int | None = None) -> Rule:
     """The rule, for agents with these total zCDP budgets. A clip that the user gave stays."""
-    return _rule(facts, noise_of(facts.sizes, rho), laps)
+    noise = noise_of(facts.sizes, rho)
+    return _rule(facts, noise, laps, prepares(facts, noise, laps))
 
 
 def rule_alone(facts: Facts, rho: float, laps: int | None = None) -> list[Rule]:
-    """The same for agents that train by themselves, each with its own noise. Laps and clip are all agents' alike."""
+    """The same for agents that train by themselves, each with its own noise. Laps and clip are all agents' alike, and
+    they all prepare or none does."""
     noises = 2.0 / (facts.sizes * math.sqrt(2.0 * rho))
-    return [_rule(facts, float(noise), laps) for noise in noises]
+    prepare = prepares(facts, float(noises.max()), laps)
+    return [_rule(facts, float(noise), laps, prepare) for noise in noises]
 
 
-def _rule(facts: Facts, noise: float, laps: int | None) -> Rule:
+def _rule(facts: Facts, noise: float, laps: int | None, prepare: bool) -> Rule:
     most = _most(facts)
     clip = min(facts.clip, most) if facts.clip_given else CLIP * most
-    count = LAPS if laps is None else laps
+    first = FIRST if prepare else None
+    before = 0 if first is None else 1
+    count = LAPS if laps is None else laps - before
+    left = noise if first is None else noise / math.sqrt(1.0 - first)
     longer = (LAPS / max(count, FEWEST)) ** TRAVEL
-    step = REACH * longer * (CLIP * most / clip) / (max(noise, LEAST) * most**2) / STRETCH
+    step = REACH * longer * (CLIP * most / clip) / (max(left, LEAST) * most**2) / STRETCH
     if facts.modulus > 0.0:  # a ridge is not clipped: with it a step has a limit
         step = min(step, 0.75 * MOST / (STRETCH * facts.modulus))
     unaveraged = max(count - averaged_laps(noise, count), 1)
     steps = RelayGradientSteps(*map(np.float64, (step, STRETCH, unaveraged)))  # type: ignore[arg-type]
     known = laps is None and not facts.clip_given
-    return Rule(replace(facts, clip=clip), count, steps, expectation(noise) if known else None)
+    return Rule(replace(facts, clip=clip), count + before, first, steps, expectation(noise) if known else None)
+
+
+def prepares(facts: Facts, noise: float, laps: int | None) -> bool:
+    """Whether the first lap looks for better coordinates: where their noise leaves something to see, and no ridge says
+    which coordinates are meant."""
+    possible = facts.bound is not None and facts.modulus == 0.0 and (laps is None or laps > FEWEST)
+    return possible and noise**2 * facts.dim <= FIRST * BLURRED
 
 
 def _most(facts: Facts) -> float:

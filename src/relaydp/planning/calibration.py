@@ -15,6 +15,7 @@ from relaydp.planning.forecast import Forecast, ObjectiveNoise
 from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale, geometric, published_scales
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
 from relaydp.problem import Facts, Problem
+from relaydp.problem.coordinates import KEPT
 
 STEPS_PER_ROOT = 36.0  # inner steps to rounding, over the root of the condition number
 
@@ -29,12 +30,25 @@ class Calibrated(NamedTuple):
     kappa: np.ndarray | None = None  # (activations, agents): what each minimiser was priced with, where noise is there
 
 
+def spread_over(T: int, first: float | None) -> np.ndarray:
+    """Each release's share of the budget: equal ones, but for a first that prepares."""
+    if first is None:
+        return np.full(T, 1.0 / T)
+    return np.concatenate([[first], np.full(T - 1, (1.0 - first) / (T - 1))])
+
+
 def calibrate_gradient(
-    rho: np.ndarray, facts: Facts, T: int, ratio: float | None, outlook: Forecast | None
+    rho: np.ndarray, facts: Facts, T: int, ratio: float | None, outlook: Forecast | None, first: float | None = None
 ) -> Calibrated:
-    """Gaussian noise on gradients: each agent spends its rho along the forecast's shares, or by `ratio`."""
-    sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim)
-    if ratio is None and outlook is not None:
+    """Gaussian noise on gradients: each agent spends its rho along the forecast's shares, or by `ratio`.
+
+    `first` is the share of the first release, where that prepares, and the others have equal shares; in the units of a
+    gradient it has a gradient's sensitivity.
+    """
+    sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim, None if first is None else KEPT)
+    if first is not None:
+        parts = np.tile(spread_over(T, first)[:, None], (1, facts.agents))
+    elif ratio is None and outlook is not None:
         parts = outlook.shares
     else:
         parts = np.tile(geometric(1.0, T, 1.0 if ratio is None else ratio)[:, None], (1, facts.agents))

@@ -23,7 +23,7 @@ from relaydp.algorithm import ALGORITHMS, Algorithm, algorithm_of_steps, find_al
 from relaydp.algorithm.base import OBJECTIVE
 from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
 from relaydp.errors import InputError, PrivacyError, choose
-from relaydp.graph import RANDOM_WALKS, WALKS, Graph, Rounds, Route, check_size, rounds, route
+from relaydp.graph import RANDOM_WALKS, WALKS, Graph, Rounds, Route, check_size, lap_shape, rounds, route
 from relaydp.oracle.randomness import WALK, check_seed, key_for
 from relaydp.planning.accuracy import applies, rule_for
 from relaydp.planning.calibration import (
@@ -270,7 +270,7 @@ def make_plan(
     if kind in PRICED and budget is not None:
         wanted = _budgeted(problem, facts, method, kind, budget, limits, ratio, prior)
     path = walk if method.kind == "relay" else "all"
-    expected = None
+    expected, first = None, None
     by_rule = wanted is not None and _by_rule(problem, method, kind, aim, steps, prior, ratio, facts, wanted.rho)
     if objective == ACCURACY and not by_rule:
         raise InputError(_no_accuracy(method, algorithm, kind, walk, steps, prior, ratio))
@@ -278,11 +278,11 @@ def make_plan(
         assert wanted is not None
         rule = rule_for(facts, wanted.rho, activations)
         choice = Choice(with_laps(placed_steps(rule.steps), graph, walk, start), rule.laps, None)
-        facts, expected = rule.facts, rule.expected
+        facts, expected, first = rule.facts, rule.expected, rule.first
     else:
         choice = choose_steps(method, steps, facts, graph, path, activations, wanted, start)
     way = lay_out(method, choice.steps, choice.activations, graph, walk, key, start, kind in PRICED)
-    priced = _calibrate(method, kind, where, facts, graph, choice, wanted, budget, noise, ratio)
+    priced = _calibrate(method, kind, where, facts, graph, choice, wanted, budget, noise, ratio, first)
     plan = Plan(
         algorithm=method,
         mechanism=kind,
@@ -300,6 +300,7 @@ def make_plan(
         prior=_planned_for(wanted, choice.outlook),
         expected=expected,
         for_accuracy=by_rule,
+        preparing=0 if first is None else lap_shape(graph, walk, start)[0],
         **priced._asdict(),
     )
     if plan.ledger is not None:
@@ -445,13 +446,14 @@ def _calibrate(
     budget: Budget | None,
     noise: float | None,
     ratio: float | None,
+    first: float | None,
 ) -> Calibrated:
     """The noise of every release and what it costs, by the mechanism's own account."""
     steps, T = choice.steps, choice.activations
     if wanted is not None and wanted.objective is not None:
         return calibrate_objective(wanted.objective, facts, steps, graph, T)
     if wanted is not None:
-        return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook)
+        return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook, first)
     if where == OBJECTIVE and noise is None:
         assert budget is not None and method.curvature is not None
         price = "zhang-zhu" if method.takes_r else "zhang-khalili-liu"

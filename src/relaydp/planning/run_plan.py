@@ -62,6 +62,7 @@ class Plan:
     for_accuracy: bool = False  # whether it was planned for accuracy: F and its minimiser then say little about it
     pure: np.ndarray | None = None  # (activations, agents): epsilon_0 of each release, where noise is in the objective
     kappa: np.ndarray | None = None  # (activations, agents): what each minimiser was priced with, where noise is there
+    preparing: int = 0  # hops of the first lap, where it releases the mean record and not gradients; else 0
 
     @property
     def private(self) -> bool:
@@ -115,6 +116,7 @@ class Plan:
             "noise_scales": _rows(self.scales),
             "sensitivity": self.sensitivity.tolist(),
             "clip": self.clip,
+            "prepares": self.preparing > 0,
             "predicted_excess": self.predicted,
             "expected_gain": None if self.expected is None else self.expected._asdict(),
             "planned_for": "guess from public bounds" if self.prior is None else "prior",
@@ -141,9 +143,19 @@ class Plan:
             return np.where(self.route.acts, np.take_along_axis(each, t, axis=0), 0.0)
         return np.where(self.route.acts, each[t, self.route.holder], 0.0)
 
+    @property
+    def training(self) -> int:
+        """The hops or rounds of gradients and the like: all but those that prepare."""
+        return len(self.route) - self.preparing
+
+    @property
+    def released(self) -> int:
+        """How many numbers the largest release has at most: a first lap that prepares tells a few more than a gradient."""
+        return self.facts.dim + (2 if self.preparing else 0)
+
     def lattice_scales(self) -> np.ndarray:
         """The scales of secret noise, (activations, agents): as planned, and a hair more for its lattice."""
-        return self.scales * stretch(self.facts.dim, self.sensitivity / self.scales)
+        return self.scales * stretch(self.released, self.sensitivity / self.scales)
 
     def releases(self, hops: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(agent, hop, sensitivity, scale) of the releases in the first `hops` hops."""

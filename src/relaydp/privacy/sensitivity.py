@@ -46,6 +46,14 @@ point:
     f.  Custom losses are clipped by the norm of the very gradient that is added. Where its squares underflow, it is
         shorter than 1e-150 and no clip (1e-60 or more) touches it; where they overflow, it counts as 0.
 
+**In other coordinates** (`problem.coordinates`) a gradient is asked for at P z, clipped by its length under P, and
+returned as P v, where P = b (I - (1 - k) u u') makes a vector b times longer at most and k b times at least. A term t_j
+with |P t_j| <= c has |t_j| <= c/(k b), so that steps 1 to 3 hold with c/(k b) for c, and P brings their errors to 1/k
+times what they were beside c. P itself rounds a v of length c/(k b) at most by (q + 8) u c/k, on both data sets. The
+first release of such a run has terms of 1.12 times its bound, which is less than 1/k times:
+
+        rounding = 1.01 u/k ( m (m + 3)/2 + 4 m + q + 255 sqrt(q) + 16 + m (q + 8) )
+
 `tests/problem/kernels/test_neighbours.py` tests the worst known records on every path.
 """
 
@@ -62,8 +70,10 @@ ROUND = 2.0**-53
 MOST = 2.0**40  # records and dimensions together
 
 
-def rounding(records: ArrayLike, dim: int) -> Any:
+def rounding(records: ArrayLike, dim: int, kept: float | None = None) -> Any:
     """The relative excess over 2c/m by which one of so many records can move their mean. Number or array.
+
+    `kept` is k, in other coordinates.
 
     >>> print(f"{rounding(1000, 30):.1e} {rounding(60_000, 784):.1e}")
     5.7e-11 2.0e-07
@@ -74,14 +84,17 @@ def rounding(records: ArrayLike, dim: int) -> Any:
             f"records={records!r}, dim={dim!r}; each must be 1 or more and below {MOST:g}, because nothing is proven "
             "for more."
         )
-    return (1.01 * ROUND * (m * (m + 3) / 2 + 4 * m + dim + 255 * np.sqrt(dim) + 16))[()]
+    units = m * (m + 3) / 2 + 4 * m + dim + 255 * np.sqrt(dim) + 16
+    if kept is not None:
+        units = (units + m * (dim + 8)) / kept
+    return (1.01 * ROUND * units)[()]
 
 
-def sensitivity(clip: ArrayLike, sizes: ArrayLike, dim: int) -> Any:
+def sensitivity(clip: ArrayLike, sizes: ArrayLike, dim: int, kept: float | None = None) -> Any:
     """2c/m with `rounding`, for each agent's number of records: for which noise is calibrated.
 
     >>> print(f"{sensitivity(1.0, 1000, 30):.15f}")
     0.002000000000114
     """
     bound = 2.0 * np.asarray(clip, np.float64) / np.asarray(sizes, np.float64)
-    return np.nextafter(bound * (1.0 + rounding(sizes, dim)), np.inf)[()]
+    return np.nextafter(bound * (1.0 + rounding(sizes, dim, kept)), np.inf)[()]

@@ -26,6 +26,8 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float, Int
 
 from relaydp.privacy.mechanism import clip_factor, scaled
+from relaydp.privacy.sensitivity import ROUND
+from relaydp.problem.coordinates import KEPT, ROOM, Coordinates
 from relaydp.problem.kernels import dispatch
 from relaydp.problem.kernels.int8_products import Bytes, make_bytes, product
 from relaydp.problem.loss import CustomLoss, LinearLoss, Loss
@@ -57,6 +59,7 @@ class AgentRecords:
     gram: Gram | None = None  # for gradients that are not clipped
     turned: Array | None = None  # (agents, features, rows): every agent's slice of X, features first
     bytes: Bytes | None = None  # the same records for a batch of points and a GPU's integer units
+    coordinates: Coordinates | None = None  # of the points that gradients are asked at, and of the gradients
 
     @property
     def is_dense(self) -> bool:
@@ -79,6 +82,54 @@ class AgentRecords:
         """The same records as bytes, for `_digit_gradients`; under the same conditions as `with_turned`."""
         bytes_ = make_bytes(self.X, self.start, self.rows)
         return replace(self, bytes=bytes_, shrink=self.shrink * self.scale[0], scale=jnp.ones_like(self.scale))
+
+    def moments(self, bound: Float[Array, ""]) -> Float[Array, "agents numbers"]:
+        """(1) of `problem.coordinates` without noise: every agent's mean record, mean square and classes.
+
+        Formal guarantee: with features of norm `bound` at most and labels of -1 and 1, or classes, replacing one of
+        agent i's records moves row i by at most 2 bound / m_i.
+        """
+        outputs = self.loss.outputs if isinstance(self.loss, LinearLoss) else 1
+
+        def of_agent(i: Array) -> Array:
+            A, y, norm, weight = self._agent(i)
+            half = jnp.sum(weight * (norm * norm - self.intercept)) / (2.0 * bound)
+            told = jnp.sign(y)[:, None] if outputs == 1 else jnp.sqrt(2.0) * jax.nn.one_hot(y, outputs, dtype=A.dtype)
+            return jnp.concatenate([weight @ A, half[None], bound / 4.0 * (weight @ told)]) / ROOM
+
+        return jax.lax.map(of_agent, jnp.arange(self.size.shape[0], dtype=self.size.dtype))
+
+    def in_coordinates(self, coordinates: Coordinates) -> AgentRecords:
+        """The same records, whose gradients are asked for and clipped in other coordinates: of loss(P z) at z.
+
+        The coordinates are the same for all agents, or one row for each. Norms are rounded up, so that a clipped
+        gradient is not longer than the clip: each is a root of a difference of sums with a term per feature, and not
+        below k times the record's own.
+        """
+        shared = coordinates.direction.ndim == 1
+        u = coordinates.direction if shared else None
+
+        def fill(i: Array, along: Array) -> Array:
+            A, *_ = self._agent(i)
+            mine = coordinates.direction[i] if u is None else u
+            part = A @ mine[: A.shape[1]] + (mine[-1] if self.intercept else 0.0)
+            return jax.lax.dynamic_update_slice_in_dim(along, part, self.start[i], 0)  # the next agent's are next
+
+        along = jax.lax.fori_loop(0, self.size.shape[0], fill, jnp.zeros_like(self.norm))
+        length = coordinates.length if shared else self._of_owner(coordinates.length)
+        squares = self.norm * self.norm
+        left = jnp.maximum(squares - (1.0 - KEPT**2) * along * along, KEPT**2 * squares)
+        up = 1.0 + (8.0 * self.X.shape[1] + 200.0) * ROUND / KEPT**2
+        return self.with_norm(up * length * jnp.sqrt(left), coordinates)
+
+    def with_norm(self, norm: Float[Array, " records"], coordinates: Coordinates) -> AgentRecords:
+        """`in_coordinates`, where the norms are known."""
+        return replace(self, norm=norm, coordinates=coordinates)
+
+    def _of_owner(self, values: Float[Array, " agents"]) -> Float[Array, " records"]:
+        """Each record's agent's value; padding has the last agent's."""
+        rows = jnp.arange(self.norm.shape[0], dtype=self.start.dtype)
+        return values[jnp.searchsorted(self.start, rows, side="right") - 1]
 
     def _features(self, X: Array, shrink: Array) -> Array:
         if self.is_dense:
@@ -109,6 +160,9 @@ class AgentRecords:
         Formal guarantee: replacing one of agent i's records moves the result by at most 2 clip / m_i.
         With clip=None nothing is clipped and nothing is guaranteed.
         """
+        if self.coordinates is not None:
+            own = replace(self, coordinates=None)
+            return self.coordinates(own.gradient(i, self.coordinates(x), clip))
         if clip is None and self.gram is not None:
             return self.gram.hessian[i] @ x - self.gram.moment[i]
         if self.by_passes:
@@ -168,6 +222,10 @@ class AgentRecords:
 
     def gradients(self, xs: Float[Array, "agents dim"], clip: Float[Array, ""] | None) -> Float[Array, "agents dim"]:
         """Every agent's `gradient` at its own point."""
+        if self.coordinates is not None:
+            change = jax.vmap(Coordinates.__call__, (None if self.coordinates.direction.ndim == 1 else 0, 0))
+            own = replace(self, coordinates=None)
+            return change(self.coordinates, own.gradients(change(self.coordinates, xs), clip))
         if clip is None and self.gram is not None:
             return jnp.einsum("ijk,ik->ij", self.gram.hessian, xs) - self.gram.moment
         if self.by_passes:

@@ -376,16 +376,17 @@ class Problem:
                 "a simulation without a promise."
             )
 
-    def _bounded_norm(self) -> float | None:
-        """B: the largest norm of a feature vector that the public bounds allow, the intercept's 1 included."""
+    def features_bound(self) -> float | None:
+        """The largest norm of a record's features that the public bounds allow; None where they do not bound it."""
         if self.record_norm is not None:
-            bound = self.record_norm
-        elif self.scale is not None:
-            bound = math.sqrt(self.data.features)  # every feature lies in [-1, 1]
-        else:
-            return None
+            return self.record_norm
+        return None if self.scale is None else math.sqrt(self.data.features)  # every feature lies in [-1, 1]
+
+    def _bounded_norm(self) -> float | None:
+        """B: the same with the intercept's 1 included."""
+        bound = self.features_bound()
         # not hypot, whose last digit is the library's own: what is agreed on is the same number on every machine
-        return math.sqrt(bound * bound + 1.0) if self.intercept else bound
+        return math.sqrt(bound * bound + 1.0) if bound is not None and self.intercept else bound
 
     def gradient_bound(self) -> float | None:
         """c: what a record's gradient is clipped to; `clip=` if given, else the most that the bounds allow."""

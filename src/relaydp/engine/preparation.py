@@ -1,0 +1,108 @@
+"""The first lap of a run that prepares: every agent releases its mean record, and all go on in new coordinates.
+
+`problem.coordinates` says which, and why. The release is one question to the records with noise of its own, entered in
+the ledger like any other. What follows from it is public.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from relaydp.arrays import placed
+from relaydp.graph import Route
+from relaydp.oracle.moments import release_moments
+from relaydp.oracle.randomness import draw_gradient_noise
+from relaydp.planning.run_plan import Plan
+from relaydp.problem import AgentRecords, Problem
+from relaydp.problem.coordinates import Coordinates, find_coordinates
+
+KEY = 2**31 - 1  # of a simulation's noise in this release: hops have smaller numbers
+
+
+class First(NamedTuple):
+    """What the first lap needs, from public facts."""
+
+    bound: Float[Array, ""]  # on the norm of a record's features
+    clip: Float[Array, ""]  # releases are in units in which one record moves them as it moves a gradient
+    scale: Float[Array, " agents"]
+
+
+class Prepared(NamedTuple):
+    """What came of it. Only the norms are private."""
+
+    coordinates: Coordinates
+    norm: Float[Array, " records"]  # of every record in these coordinates
+    released: Float[Array, "agents numbers"]
+
+    def of(self, agent_records: AgentRecords) -> AgentRecords:
+        """The records in these coordinates."""
+        return agent_records.with_norm(self.norm, self.coordinates)
+
+
+def sent_first(plan: Plan, problem: Problem, released: np.ndarray) -> dict[str, np.ndarray]:
+    """The batons of the first lap: the sums so far of what the agents released, and no model.
+
+    `total` is that of the mean records, `more` that of the rest of a release.
+    """
+    way, features = plan.route, problem.data.features
+    assert isinstance(way, Route)
+    acts, holder = way.acts[: plan.preparing], way.holder[: plan.preparing]
+    sums = np.cumsum(np.where(acts[:, None], released[holder], 0.0), axis=0) / len(released)
+    total = np.zeros((plan.preparing, problem.dim))
+    total[:, :features] = sums[:, :features]
+    return {"x": np.zeros_like(total), "total": total, "more": sums[:, features:]}
+
+
+def with_first(first: dict[str, np.ndarray] | None, payload: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """All that was sent, the first lap's batons before the others."""
+    if first is None:
+        return payload
+    later = {**payload, "more": np.zeros((len(payload["x"]), first["more"].shape[1]))}
+    return {name: np.concatenate([first[name], later[name]]) for name in first}
+
+
+def start_of(plan: Plan, coordinates: Coordinates, x0: Float[Array, " dim"]) -> Float[Array, " dim"]:
+    """Where the laps of gradients start, in the new coordinates: at x0, and with none at what the classes' shares say.
+
+    Gradients are asked for at a multiple of the model.
+    """
+    found = jnp.where(jnp.any(x0 != 0.0), x0, coordinates.start / plan.steps.stretch)
+    return coordinates.undo(found)
+
+
+def first_of(problem: Problem, plan: Plan, secret: bool = False) -> First:
+    """`secret` for noise from the lattice, whose scales are a hair larger."""
+    scales = plan.lattice_scales() if secret else plan.scales
+    return First(placed(problem.features_bound(), np.float64), placed(plan.facts.clip), placed(scales[0]))
+
+
+def draws_for_first(agents: int, problem: Problem) -> np.ndarray:
+    """Secret noise for the first lap's releases."""
+    return draw_gradient_noise(np.ones(agents, bool), problem.data.features + 1 + problem.loss.outputs)  # type: ignore[union-attr]
+
+
+@partial(jax.jit, static_argnums=4)
+def prepare(
+    agent_records: AgentRecords, first: First, key: Array | None, draws: Array | None, alone: bool = False
+) -> Prepared:
+    """Ask every agent once, and find the coordinates of the mean of all; or each its own, `alone`."""
+    bound, clip, scale = first
+    if key is not None:
+        key = jax.random.fold_in(key, KEY)
+    released = release_moments(agent_records, bound, clip / bound, scale, key, draws)
+    unit = bound / clip
+
+    def find(mean: Array, variance: Array) -> Coordinates:
+        return find_coordinates(mean, variance, bound, agent_records.intercept, agent_records.loss.outputs)  # type: ignore[union-attr]
+
+    if alone:
+        coordinates = jax.vmap(find)(unit * released, (unit * scale) ** 2)
+    else:
+        coordinates = find(unit * jnp.mean(released, axis=0), jnp.sum((unit * scale / len(scale)) ** 2))
+    return Prepared(coordinates, agent_records.in_coordinates(coordinates).norm, released)

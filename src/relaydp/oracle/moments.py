@@ -1,0 +1,37 @@
+"""The oracle's other question: an agent's mean record, with noise. A run asks it once, before anything else.
+
+    m~_i = c ( (1/m_i) sum_j ( a_j, |a_j|^2 / (2 B) ) ) + N(0, s_i^2 I)
+
+One record moves the sum by at most 2 c B / m_i (`problem.coordinates`); c brings it to the units of a clipped gradient.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from relaydp.errors import PrivacyError
+from relaydp.privacy.mechanism import release
+from relaydp.privacy.secret import release_secret_traced
+from relaydp.problem import AgentRecords
+
+
+def release_moments(
+    agent_records: AgentRecords,
+    bound: Float[Array, ""],
+    unit: Float[Array, ""],
+    scale: Float[Array, " agents"],
+    key: Array | None,
+    draws: Int[Array, "agents features_and_1"] | None,
+) -> Float[Array, "agents features_and_1"]:
+    """Every agent's m~_i. One call is one release of each agent: charge it before.
+
+    `draws` is secret noise in units of its lattice, `key` a simulation's; with neither nothing is released.
+    """
+    if (key is None) == (draws is None):
+        raise PrivacyError("the mean record needs noise: a simulation's key, or secret draws, and not both.")
+    value = unit * agent_records.moments(bound)
+    spread = scale[:, None]
+    if draws is None:
+        return release(value, jnp.broadcast_to(spread, value.shape), key)
+    return release_secret_traced(value, spread, draws)
