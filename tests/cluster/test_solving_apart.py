@@ -145,7 +145,7 @@ def test_agents_apart_are_the_simulator_bit_for_bit(case, tmp_path):
 
 
 def test_of_very_many_agents_each_measures_as_one_process_would(tmp_path, monkeypatch):
-    for module in ("relaydp.problem.problem", "relaydp.cluster.agent_actors"):
+    for module in ("relaydp.problem.curvature", "relaydp.cluster.agent_actors"):
         monkeypatch.setattr(importlib.import_module(module), "MANY_AGENTS", 3)
     X = np.random.default_rng(0).normal(size=(4, 6, 2))
     for i, rows in enumerate(X.tolist()):
