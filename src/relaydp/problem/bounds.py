@@ -298,6 +298,12 @@ def scale_records(X: np.ndarray, scale: Scale | None, record_norm: float | None)
     return Scaling(stored, on_use, applied, norm * shrink)
 
 
+def check_weight(name: str, value: float) -> float:
+    if not (isinstance(value, Real) and np.isfinite(value) and value >= 0):
+        raise InputError(f"{name}={value!r}; it must be a finite number >= 0. Pass 0 to leave the term out.")
+    return float(value)
+
+
 def check_bound(name: str, value: float | None) -> float | None:
     if value is None:
         return None
