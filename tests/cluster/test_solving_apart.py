@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import relaydp as rd
-from relaydp.cluster import agent_actors, partitions, relay, solving_apart
+from relaydp.cluster import agent_actors, one_node, partitions, relay, solving_apart
 from relaydp.cluster.agent_actors import Agent
 from relaydp.cluster.checkpoint import NAME, Keeper, Standing
 from relaydp.engine import loop
@@ -477,11 +477,11 @@ def test_arguments_are_refused_before_anything_is_started(monkeypatch):
     whole = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
     for words in (dict(budget=BUDGET), dict(budget=BUDGET, seed=None)):
         with pytest.raises(PrivacyError, match="simulation without a promise"):
-            solving_apart.solve_on_ray(whole, RING, **words)
+            one_node.solve_on_ray(whole, RING, **words)
     with pytest.raises(PrivacyError, match="simulation without a promise"):
-        solving_apart.solve_on_ray(whole, RING, "recal", "gradient", BUDGET)
+        one_node.solve_on_ray(whole, RING, "recal", "gradient", BUDGET)
     with pytest.raises(InputError, match="that relaydp.solve takes"):
-        solving_apart.solve_on_ray(whole, RING, budgets=BUDGET)
+        one_node.solve_on_ray(whole, RING, budgets=BUDGET)
 
     with pytest.raises(InputError, match="every=0"):
         Keeper("x", "run", 0)

@@ -310,7 +310,7 @@ ENTRIES = {
     "a worker of a study": f"from relaydp.cluster.process_workers import serve\n{TASK}",
     "a worker on Ray": f"from relaydp.cluster.ray_workers import Hand\n{TASK}",
     "an agent on Ray": "from relaydp.cluster.agent_actors import AgentProcess",
-    "a run on a node": "from relaydp.cluster.solving_apart import _solve_there",
+    "a run on a node": "from relaydp.cluster.one_node import _solve_there",
     "the process with the records": "from relaydp.network.records.pipe import _launch\n"
     "from relaydp.network.records.process import work",
     "a cell of the paper": "from relaydp.paper.runner import _lot\nfrom relaydp.paper.registry import EXPERIMENTS",
