@@ -28,7 +28,7 @@ from relaydp.auditing.canary import Neighbours, built_in, every_canary, neighbou
 from relaydp.auditing.noise import Check, check_noise, check_price, check_values, look, runs_needed
 from relaydp.auditing.report import AuditReport, refuted_by_its_noise, refuted_by_its_plan, sentence_of
 from relaydp.auditing.scores import bound_epsilon, score_runs
-from relaydp.auditing.trials import check_memory, collect, public_part
+from relaydp.auditing.trials import Evidence, check_memory, collect, public_part
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.solver import check_promise
 from relaydp.errors import InputError, PrivacyError, choose
@@ -125,10 +125,8 @@ def audit(
     """
     began = time.perf_counter()
     _check(algorithm, mechanism, budget, walk, runs, confidence, seed)
-    if isinstance(problem, Problem):
-        agents = problem.agents
-    elif problem is not None:
-        agents = problem[0].agents
+    if problem is not None:
+        agents = (problem if isinstance(problem, Problem) else problem[0]).agents
     network = ring(agents) if graph is None else graph
     # only simulations have noise in the objective, and an audit of it needs no secret noise, only a new seed
     drawn = secrets.randbits(SEED_BITS) if seed is None and mechanism == "objective" else seed
@@ -136,6 +134,7 @@ def audit(
     draw = np.random.default_rng(secrets.randbits(64) if seed is None else seed)  # for the public choices of an audit
     given = built_in(network.agents, mechanism, int(draw.integers(2**31))) if problem is None else problem
     pair, others = _neighbours(given, canary, draw)
+    sides = [pair.first, pair.second, *others]
     plans = [
         make_plan(
             side,
@@ -152,7 +151,7 @@ def audit(
             variant=variant,
             noise=None,
         )
-        for side in (pair.first, pair.second, *others)  # all public facts are the same, and so the plan
+        for side in sides  # all public facts are the same, and so the plan
     ]
     plan = plans[0]
     if isinstance(source, Secret):
@@ -172,35 +171,47 @@ def audit(
         "delta": budget.delta,
         "confidence": confidence,
     }
-    leaks = sorted({name for other in plans[1:] for name in plan_differences(plan, other)}) if plan.private else []
-    if leaks:
+    if leaks := _leaks(plans):
         return refuted_by_its_plan(facts, leaks, time.perf_counter() - began)
-    checks, doubt = [], 1.0 - confidence
     each = (RUNS[mechanism] if runs is None else runs) // 2
     check_memory(plan, each)
+    checks, doubt = [], 1.0 - confidence
     if plan.private and first_layer:
-        checks = _look_at_noise(
-            [pair.first, pair.second, *others], network, plan, source, facts, NOISE * doubt, progress
-        )
+        checks = _look_at_noise(sides, network, plan, source, facts, NOISE * doubt, progress)
         doubt *= 1.0 - NOISE
         failed = [check for check in checks if not check.passed]
         if failed:
             return refuted_by_its_noise(facts, checks, failed, time.perf_counter() - began)
     with shown(progress, f"{2 * each} runs of {algorithm}") as report:
         under_d, under_other = collect(pair, network, plan, source, each, report)
+    return _distinguish(facts, under_d, under_other, checks, doubt, began)
+
+
+def _leaks(plans: list[Plan]) -> list[str]:
+    """The public decisions that the record changes; in a plan without a guarantee they may differ."""
+    if not plans[0].private:
+        return []
+    return sorted({name for other in plans[1:] for name in plan_differences(plans[0], other)})
+
+
+def _distinguish(
+    facts: dict[str, Any], under_d: Evidence, under_other: Evidence, checks: list[Check], doubt: float, began: float
+) -> AuditReport:
+    """The second layer's verdict: the best bound that applies to the claim, beside the claim."""
+    each, delta = len(under_d.ratio), facts["delta"]
     scores, held_out = score_runs(under_d, under_other, int(HELD_OUT * each))
     bounds = tuple(
         bound
         for name, (first, second) in scores.items()
-        for bound in bound_epsilon(name, first, second, held_out[name], budget.delta, doubt / 4.0)
+        for bound in bound_epsilon(name, first, second, held_out[name], delta, doubt / 4.0)
     )
-    gaussian = mechanism == "gradient"
+    gaussian = facts["mechanism"] == "gradient"
     counted = [bound for bound in bounds if gaussian or bound.kind == "any"]
     best = max(counted, key=lambda bound: bound.epsilon)
     verdict = "refuted" if best.epsilon > facts["claimed"] else "consistent"
     reach = None
     if gaussian:
-        reach = epsilon_exact(float(np.mean([*under_d.reach, *under_other.reach])) / 2.0, budget.delta)
+        reach = epsilon_exact(float(np.mean([*under_d.reach, *under_other.reach])) / 2.0, delta)
     return AuditReport(
         **facts,
         epsilon=best.epsilon,
