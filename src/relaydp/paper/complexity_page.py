@@ -62,7 +62,7 @@ def _count_text(outcome: dict[str, Any], rounds: bool) -> str:
         return _why_none(outcome, rounds)
     missed = sum(value is None for value in _all(outcome, "plf"))
     text = f"{plf:,.0f} / {uses:,.0f}{_badly_tuned(outcome, plf)}"
-    return f"{text} ({missed} walks did not arrive)" if missed else text
+    return f"{text} ({missed} walks did not reach it)" if missed else text
 
 
 def _badly_tuned(outcome: dict[str, Any], plf: float) -> str:

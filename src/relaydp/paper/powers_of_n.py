@@ -66,7 +66,7 @@ SAME, FASTER, SLOWER = "as printed", "grows faster than printed", "grows more sl
 def verdict(fit: Fit | None, printed: float) -> str:
     """The comparison of a measured power with the printed one."""
     if fit is None:
-        return "too few sizes arrive"
+        return "too few sizes reach the error"
     if abs(fit.power - printed) <= LEVEL:
         return SAME
     if math.isnan(fit.low) or fit.low <= printed <= fit.high:
