@@ -58,7 +58,7 @@ _HOMES = {
     "torus": "relaydp.graph",
     "watts_strogatz": "relaydp.graph",
 }
-_ROOMS = {
+_PACKAGES = {
     "attack": "relaydp.attack",
     "cluster": "relaydp.cluster",
     "errors": "relaydp.errors",
@@ -118,8 +118,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(_ROOMS[name])
+    if name in _PACKAGES:
+        return importlib.import_module(_PACKAGES[name])
     if name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value

@@ -1,4 +1,4 @@
-"""Tables as users bring them: one scaling through every door, sparse columns stay sparse, and a norm that holds."""
+"""Tables as users bring them: one scaling for all ways in, sparse columns stay sparse, and a norm that holds."""
 
 import math
 
@@ -73,7 +73,7 @@ def test_every_column_lands_in_minus_one_to_one_and_reaches_an_end(pairs, data):
     np.testing.assert_allclose(scale.undo(scaled)[inside], values[inside], rtol=1e-9, atol=1e-6)
 
 
-# ---------------------------------------------------------------- one scaling through every door
+# ---------------------------------------------------------------- one scaling for all ways in
 
 
 def test_every_door_scales_alike(tmp_path):

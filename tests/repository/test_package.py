@@ -1,4 +1,4 @@
-"""The package as a whole: public names, import order of the rooms, versions that agree."""
+"""The package as a whole: public names, import order of the packages, versions that agree."""
 
 import ast
 import os
@@ -17,7 +17,7 @@ import relaydp as rd
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "relaydp"
 
-# Each room may import those before it and no other; some are one file. A room's own modules are free.
+# Each package may import those before it and no other; some are one file. A package's own modules are free.
 ORDER = "_version defaults errors _jax arrays _atomic _toml prox graph privacy data problem algorithm oracle".split()
 ORDER += "certificate planning result engine estimator attack auditing report paper".split()
 ORDER += "settings party network cluster cli".split()
@@ -32,13 +32,13 @@ SIDE = {
 }
 
 
-def rooms_of_imports(path):
+def imported_names(path):
     """Every name of ours that a file imports, wherever in the file, with the names taken `from` it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "relaydp")
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.relative_to(SOURCE)}: a relative import hides which room it is from"
+            assert node.level == 0, f"{path.relative_to(SOURCE)}: a relative import hides which package it is from"
             if (node.module or "").split(".")[0] == "relaydp":
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
@@ -89,18 +89,18 @@ def hidden_ways(text):
         yield from found & HIDDEN_WAYS
 
 
-def room(path):
+def package_of(path):
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_flow_one_way(path):
-    here = room(path)
+    here = package_of(path)
     if here in ("__init__", "__main__"):
         return
-    assert here in ORDER, f"{here} is not in the list of rooms"
+    assert here in ORDER, f"{here} is not in the list of packages"
     allowed = SIDE.get(here, set(ORDER[: ORDER.index(here)])) | {here, "_version", "defaults"}
-    for name in rooms_of_imports(path):
+    for name in imported_names(path):
         target = name.split(".")[1] if "." in name else "the top"
         # commands call what users call, so that the command line alone may import the top of the package
         assert target in allowed or (target, here) == ("the top", "cli"), f"{path.relative_to(SOURCE)} imports {name}"
@@ -115,7 +115,7 @@ def test_what_is_imported_by_name_is_imported_in_listed_files():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
                 wanted = ast.unparse(node.args[0])
-                ours = wanted in ("_HOMES[name]", "_ROOMS[name]") and path.name == "__init__.py"
+                ours = wanted in ("_HOMES[name]", "_PACKAGES[name]") and path.name == "__init__.py"
                 third = wanted == "'ray'" or wanted.startswith("MODULES.get(name")
                 assert len(node.args) == 1 and (ours or third), f"{path.relative_to(SOURCE)}: import_module({wanted})"
 
@@ -154,11 +154,11 @@ ATTACK_MAY = ("relaydp.problem.bounds.", "relaydp.problem.loss.")
 
 def test_an_attack_reaches_no_record():
     for path in sorted((SOURCE / "attack").rglob("*.py")):
-        used = [name for name in rooms_of_imports(path) if name.split(".")[1:2] == ["problem"]]
+        used = [name for name in imported_names(path) if name.split(".")[1:2] == ["problem"]]
         assert all(name.startswith(ATTACK_MAY) for name in used), f"{path.relative_to(SOURCE)}: {used}"
 
 
-# What the process with the records takes from the rooms that talk to others, and no more.
+# What the process with the records takes from the packages that talk to others, and no more.
 RECORDS_TAKE = {
     "final_result.py": {"relaydp.network.messages.wire.pack", "relaydp.network.operations.paths.RESULT"},
     "process.py": {
@@ -173,14 +173,14 @@ def test_the_process_with_the_records_takes_nothing_that_talks_to_others():
     """Formats and the order of the walk are all that it shares with the process that has the network."""
     talking = ("relaydp.network.messages", "relaydp.network.operations")
     for path in sorted((SOURCE / "network" / "records").glob("*.py")):
-        used = {name for name in rooms_of_imports(path) if name.startswith(talking)}
+        used = {name for name in imported_names(path) if name.startswith(talking)}
         assert used == RECORDS_TAKE.get(path.name, set()), path.name
 
 
-def test_every_room_is_listed_and_explained():
-    """CONTRIBUTING's table is the order that the test above holds, and names every room."""
-    rooms = {room(path) for path in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
-    assert rooms == set(ORDER)
+def test_every_package_is_listed_and_explained():
+    """CONTRIBUTING's table is the order that the test above holds, and names every package."""
+    packages = {package_of(path) for path in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
+    assert packages == set(ORDER)
     table = re.findall(r"^\| `([a-z_]+)(?:\.py)?/?` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
     told = [name for name in table if name in ORDER]
     assert told == [name for name in ORDER if name in told], "the table is in another order"
@@ -222,7 +222,7 @@ def test_nobody_writes_into_another_objects_dict():
 
 def test_public_names_are_what_is_there():
     assert rd.__all__ == sorted(rd.__all__)
-    assert set(rd.__all__) == {*rd._HOMES, *rd._ROOMS, "__version__"}
+    assert set(rd.__all__) == {*rd._HOMES, *rd._PACKAGES, "__version__"}
     for name in rd.__all__:
         assert getattr(rd, name) is not None
     promised = (

@@ -227,7 +227,8 @@ def solve_with(
     keeper = Keeper(checkpoint, identity, every)
     standing = keeper.load(graph.agents)
     kept = max((each.kept for each in abouts), key=_width)
-    told = PartySetup(_brief(plan), graph, asked.seed, abouts[0].raw, kept, tuple(each.fingerprint for each in abouts))
+    prints = tuple(each.fingerprint for each in abouts)
+    told = PartySetup(_without_route(plan), graph, asked.seed, abouts[0].raw, kept, prints)
     setup = [crew.put(told)]
     inputs = step_inputs(
         plan.algorithm, graph, 0, plan.facts.sizes, plan.steps, problem.terms, problem.dim, plan.mechanism is None
@@ -301,7 +302,7 @@ def _plan(problem: Problem, graph: Graph, asked: Asked) -> Plan:
     return plan
 
 
-def _brief(plan: Plan) -> Plan:
+def _without_route(plan: Plan) -> Plan:
     """The plan as agents need it: without the route, which may have millions of hops, and without the trials."""
     empty = np.zeros((0, plan.facts.agents))
     return replace(

@@ -157,7 +157,7 @@ class Problem:
     ) -> Answer:
         """`compute(problem, *args)`, computed once for this problem and kept as long as it.
 
-        For what other rooms work out about a problem, such as its minimiser. `compute` is a function of a module,
+        For what other packages work out about a problem, such as its minimiser. `compute` is a function of a module,
         since a new function each time would be computed anew each time. Two threads may both compute it; they get
         the same object.
 
