@@ -158,6 +158,11 @@ def _orders_table(graph: str, rows: list[ComplexityRow], effort: Effort) -> Resu
 
 def _differences(graph: str, rows: list[ComplexityRow], outcomes: Outcomes) -> str:
     """The differences between the paper and the runs, in a few sentences."""
+    return " ".join([*_claims(graph, rows), *_divergences(outcomes), *_other_growth(rows), *_leaders(outcomes)])
+
+
+def _claims(graph: str, rows: list[ComplexityRow]) -> list[str]:
+    """What the runs say of the paper's claim, that RECAL's PLF does not depend on n."""
     recal = [row for row in rows if row.measure == "plf" and row.method.printed == "recal"]
     growing = [f"{row.method.title} (n^{row.fit})" for row in recal if row.verdict == FASTER]
     flat = [row.method.title for row in recal if row.verdict in (SAME, SLOWER)]
@@ -166,10 +171,21 @@ def _differences(graph: str, rows: list[ComplexityRow], outcomes: Outcomes) -> s
     parts = [f"{claim} not observed for {'; '.join(growing)}."] if growing else []
     parts += [f"{claim} observed for {'; '.join(flat)}."] if flat else []
     parts += [f"{claim} neither observed nor excluded by these sizes for {'; '.join(unclear)}."] if unclear else []
+    return parts
+
+
+def _divergences(outcomes: Outcomes) -> list[str]:
+    said = []
     for method, mine in outcomes.items():
         sizes = [str(n) for n, outcome in mine.items() if _median(outcome, "plf") is None and outcome.get("diverged")]
         if sizes:
-            parts.append(f"{method.title} diverges at n = {', '.join(sizes)}.")
+            said.append(f"{method.title} diverges at n = {', '.join(sizes)}.")
+    return said
+
+
+def _other_growth(rows: list[ComplexityRow]) -> list[str]:
+    """Which other methods grow otherwise than printed, and in which measures."""
+    said = []
     for words in (FASTER, SLOWER):
         others: dict[str, list[str]] = {}
         for row in rows:
@@ -177,8 +193,8 @@ def _differences(graph: str, rows: list[ComplexityRow], outcomes: Outcomes) -> s
                 others.setdefault(row.method.title, []).append(_word(row.measure))
         if others:
             named = "; ".join(f"{title} ({', '.join(measures)})" for title, measures in others.items())
-            parts.append(f"{words.capitalize()}: {named}.")
-    return " ".join(parts + _leaders(outcomes))
+            said.append(f"{words.capitalize()}: {named}.")
+    return said
 
 
 def _word(measure: str) -> str:
