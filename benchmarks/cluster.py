@@ -143,7 +143,8 @@ def one_agent(path: str, records: int, dim: int) -> dict[str, float]:
     budget = rd.Budget(1e6, 1e-5)
     asked = solving_apart.Asked("recal", "auto", budget, 50, "tour", STEPS, 0, 0, None, None, None)
     plan = solving_apart._plan(task.outline([records] * AGENTS), graph, asked)
-    setup = [PartySetup(solving_apart._brief(plan), graph, 0, about.raw, about.kept, (about.fingerprint,) * AGENTS)]
+    short = solving_apart._without_route(plan)
+    setup = [PartySetup(short, graph, 0, about.raw, about.kept, (about.fingerprint,) * AGENTS)]
     rows, baton = agent.act(setup, b"", None, 0, 0)
     act = seconds(lambda: agent.act(setup, rows, baton, 2, 1), 30)
     with open("/proc/self/status") as status:

@@ -213,12 +213,12 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     ways: list[tuple[str, Callable[..., np.ndarray], tuple[Any, ...]]] = []
-    for door, run, names in (
+    for way, run, names in (
         ("estimator", by_estimator, ("centred", "bare", "typical", "groups")),
         ("solve", by_solve, ("unit", "typical", "groups")),
     ):
         ways += [
-            (f"{door}, {name}", lambda t, e, s, run=run, name=name: run(t, scaled(t, name), e, s), ()) for name in names
+            (f"{way}, {name}", lambda t, e, s, run=run, name=name: run(t, scaled(t, name), e, s), ()) for name in names
         ]
     if asked.constants:
         ways += [

@@ -6,24 +6,15 @@
     result = rd.solve(problem, rd.ring(8), budget=rd.Budget(epsilon=1.0, delta=1e-5))
     result.x, result.epsilon
 
-Names are imported when first used, so that `relaydp --help` does not wait for JAX.
+Names are imported when first used, so that `relaydp --help` does not wait for JAX. `import relaydp` changes no
+setting. The first use of a name that computes switches on float64 in JAX, for the whole process; `relaydp/_jax.py` has
+this and the other settings. Where the environment has JAX_ENABLE_X64=0, that first use is an error.
 """
 
 import importlib
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from relaydp._version import __version__
-
-# Convex problems to 1e-12, and noise with enough bits to hide a value: float64 throughout. This is all that importing
-# relaydp changes. It cannot wait for relaydp._jax, which makes all other settings of JAX: whoever imports relaydp and
-# then makes an array of their own, before they call anything here, would have it in float32. JAX reads the variable
-# when it is imported; where it is already, the environment stays as it was.
-if "jax" in sys.modules:
-    sys.modules["jax"].config.update("jax_enable_x64", True)
-else:
-    os.environ["JAX_ENABLE_X64"] = "1"
 
 # public name -> the module it lives in
 _HOMES = {
@@ -67,7 +58,7 @@ _HOMES = {
     "torus": "relaydp.graph",
     "watts_strogatz": "relaydp.graph",
 }
-_ROOMS = {
+_PACKAGES = {
     "attack": "relaydp.attack",
     "cluster": "relaydp.cluster",
     "errors": "relaydp.errors",
@@ -127,8 +118,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(_ROOMS[name])
+    if name in _PACKAGES:
+        return importlib.import_module(_PACKAGES[name])
     if name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value

@@ -1,7 +1,15 @@
 """JAX's settings for relaydp, made once, when the first module that computes with JAX imports this one.
 
-`import relaydp` alone does not import JAX. It has to switch on float64 by itself (relaydp/__init__.py says why);
-everything else is here. Nothing is written to the environment: a process started from this one makes its own settings.
+`import relaydp` alone imports no JAX and changes nothing. Everything is here, in JAX's configuration: nothing is
+written to the environment, and a process started from this one makes its own settings.
+
+float64         switched on: problems are solved to 1e-12, and noise needs enough bits to hide a value. JAX has it off
+                unless told otherwise, so that an array which you make before you first use relaydp is float32; relaydp
+                converts it. Where the environment has JAX_ENABLE_X64=0, relaydp does not overrule it and stops. Where a
+                program switches float64 off later, a run with noise is refused (`release` in privacy/mechanism.py,
+                `release_secret_traced` in privacy/secret.py), and a run without noise computes in float32
+drawing         one way to draw from a key, so that a simulation depends on its seed alone
+compiled code   kept in the user's cache folder (`_keep_compiled`)
 """
 
 from __future__ import annotations
@@ -13,7 +21,20 @@ import zlib
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from relaydp.errors import InputError
+
 MOST_COMPILED = 2000  # programs kept, some 30 kB each
+
+
+def _need_float64() -> None:
+    """Switch on float64, unless the environment says off: whoever set that wants it for other code, and must decide."""
+    said = os.environ.get("JAX_ENABLE_X64")
+    if said is not None and not jax.config.jax_enable_x64:
+        raise InputError(
+            f"the environment has JAX_ENABLE_X64={said}, which switches off float64 in JAX; relaydp needs float64, "
+            "where noise has enough bits to hide a value. Unset the variable, or set it to 1."
+        )
+    jax.config.update("jax_enable_x64", True)
 
 
 def _keep_compiled() -> None:
@@ -53,6 +74,7 @@ def _keep_compiled() -> None:
     compilation_cache.reset_cache()
 
 
+_need_float64()
 # One way to draw from a key, whatever the environment says: a simulation's seed is all that it depends on.
 jax.config.update("jax_threefry_partitionable", True)
 _keep_compiled()

@@ -190,7 +190,8 @@ class Result:
         >>> import relaydp as rd
         >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
         >>> budget = rd.Budget(epsilon=2.0, delta=1e-4)
-        >>> result = rd.solve(problem, rd.ring(4), budget=budget, walk="cyclic", activations=10, seed=0)
+        >>> options = {"budget": budget, "walk": "cyclic", "activations": 10, "seed": 0}
+        >>> result = rd.solve(problem, rd.ring(4), algorithm="recal", **options)
         >>> result
         Result(recal, finished, simulation, plf=10, messages=40)
         >>> result.private, result.epsilon, round(result.epsilon_planned, 6)
@@ -465,7 +466,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
         >>> import tempfile
         >>> import relaydp as rd
         >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
-        >>> result = rd.solve(problem, rd.ring(4), walk="cyclic", activations=20)
+        >>> result = rd.solve(problem, rd.ring(4), algorithm="recal", walk="cyclic", activations=20)
         >>> with tempfile.TemporaryDirectory() as home:
         ...     again = rd.load_result(result.save(f"{home}/run"))
         >>> again

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 import relaydp as rd
 from relaydp.algorithm import ALGORITHMS
 from relaydp.auditing import CANARIES, audit
-from relaydp.auditing.auditor import _bounds, _scores
 from relaydp.auditing.bounds import epsilon_limit, lower_limit, mu_limit, upper_limit
 from relaydp.auditing.canary import built_in, neighbours
 from relaydp.auditing.noise import Seen, _as_normal, check_noise, clipped_means
+from relaydp.auditing.scores import bound_epsilon, score_runs
 from relaydp.auditing.trials import Evidence, collect
 from relaydp.oracle.randomness import Simulated
 from relaydp.planning.planner import make_plan
@@ -147,8 +147,8 @@ def test_a_true_claim_is_refuted_no_oftener_than_the_confidence_allows():
     alarms = 0
     for k in range(100):
         part = slice(400 * k, 400 * (k + 1))
-        scores, held_out = _scores(*(Evidence(*(column[part] for column in side)) for side in sides), 100)
-        bounds = [b for name in scores for b in _bounds(name, *scores[name], held_out[name], 1e-5, 0.05 / 4)]
+        scores, held_out = score_runs(*(Evidence(*(column[part] for column in side)) for side in sides), 100)
+        bounds = [b for name in scores for b in bound_epsilon(name, *scores[name], held_out[name], 1e-5, 0.05 / 4)]
         alarms += max(bound.epsilon for bound in bounds) > 1.0
     assert alarms <= 5
 

@@ -332,7 +332,7 @@ def real_lists():
     from relaydp.auditing.canary import CANARIES
     from relaydp.data import catalogue_names
     from relaydp.graph import WALKS
-    from relaydp.graph.topologies import NAMED, PLAIN
+    from relaydp.graph.named import NAMED, PLAIN
     from relaydp.network.consortium.agreed_plan import network_algorithms
     from relaydp.paper import EXPERIMENTS
     from relaydp.paper.experiment import DATA

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import relaydp as rd
-from relaydp.cluster import agent_actors, partitions, relay, solving_apart
+from relaydp.cluster import agent_actors, one_node, partitions, relay, solving_apart
 from relaydp.cluster.agent_actors import Agent
 from relaydp.cluster.checkpoint import NAME, Keeper, Standing
 from relaydp.engine import loop
@@ -32,7 +32,7 @@ class Crash(Exception):
     """The driver dies here."""
 
 
-class Room:
+class Crew:
     """A crew in one process. It can lose an agent before a call, or the driver, and sees all that passes."""
 
     def __init__(self, agents: list[Agent], dies_at: int | None = None, loses_at: tuple[int, ...] = ()) -> None:
@@ -134,18 +134,18 @@ def test_agents_apart_are_the_simulator_bit_for_bit(case, tmp_path):
     problem, sizes, graph, given = CASES[case]
     how, task = asked(**given), task_of(problem)
     listed, agents = crew_of(write(tmp_path, problem["loss"], sizes), task, how)
-    room = Room(agents)
-    got = solving_apart.solve_with(room, listed, task, graph, how, progress=False)
+    crew = Crew(agents)
+    got = solving_apart.solve_with(crew, listed, task, graph, how, progress=False)
     wanted = simulate(problem, records_of(problem["loss"], sizes), graph, how)
     assert_same(got, wanted)
     assert np.abs(got.x).max() > 0.0
     if got.walk is not None:  # hops on which nobody acts cost no call
-        acts = [agent for agent, method in room.calls if method == "act"]
+        acts = [agent for agent, method in crew.calls if method == "act"]
         assert len(acts) == len(set(acts)) * 6 if how.budget else len(acts) <= got.hops
 
 
 def test_of_very_many_agents_each_measures_as_one_process_would(tmp_path, monkeypatch):
-    for module in ("relaydp.problem.problem", "relaydp.cluster.agent_actors"):
+    for module in ("relaydp.problem.curvature", "relaydp.cluster.agent_actors"):
         monkeypatch.setattr(importlib.import_module(module), "MANY_AGENTS", 3)
     X = np.random.default_rng(0).normal(size=(4, 6, 2))
     for i, rows in enumerate(X.tolist()):
@@ -174,7 +174,7 @@ def test_number_types_that_differ_between_parts_are_made_one(tmp_path):
     how, task = asked(walk="cyclic", steps="paper"), task_of(problem, columns=["a", "b"], features=None, label="seen")
     listed, agents = crew_of(str(tmp_path / "*.csv"), task, how)
     assert {agent.about().raw for agent in agents} == {"int64", "float64"}
-    got = solving_apart.solve_with(Room(agents), listed, task, RING, how, progress=False)
+    got = solving_apart.solve_with(Crew(agents), listed, task, RING, how, progress=False)
     assert_same(got, simulate(problem, records, RING, how))
 
 
@@ -186,7 +186,7 @@ def test_a_run_that_grows_is_stopped_where_the_simulator_stops_it(algorithm, gro
     how = asked(algorithm=algorithm, walk="cyclic", steps="paper", activations=60)
     task = task_of(SQUARES)
     listed, agents = crew_of(write(tmp_path, "least-squares", EQUAL), task, how)
-    got = solving_apart.solve_with(Room(agents), listed, task, RING, how, progress=False)
+    got = solving_apart.solve_with(Crew(agents), listed, task, RING, how, progress=False)
     wanted = simulate(SQUARES, records_of("least-squares", EQUAL), RING, how)
     assert (got.status, got.hops) == (wanted.status, wanted.hops)
     assert got.status == "diverged" and np.isnan(got.x).all() and 0 < got.hops < 240
@@ -198,15 +198,15 @@ def test_a_run_that_grows_is_stopped_where_the_simulator_stops_it(algorithm, gro
 def test_no_record_passes_the_driver(tmp_path):
     how, task = asked(budget=BUDGET), task_of(LOGISTIC)
     listed, agents = crew_of(write(tmp_path, "logistic", UNEQUAL), task, how)
-    room = Room(agents)
-    solving_apart.solve_with(room, listed, task, KITE, how, progress=False)
-    told = [each for each, (_, method) in zip(room.seen, room.calls, strict=True) if method == "about"]
+    crew = Crew(agents)
+    solving_apart.solve_with(crew, listed, task, KITE, how, progress=False)
+    told = [each for each, (_, method) in zip(crew.seen, crew.calls, strict=True) if method == "about"]
     assert [(each.records, each.features) for each in told] == [(m, FEATURES) for m in UNEQUAL]
-    assert {method for _, method in room.calls} == {"about", "act"}  # a private run asks for nothing measured
-    passed = pickle.dumps(room.seen)
+    assert {method for _, method in crew.calls} == {"about", "act"}  # a private run asks for nothing measured
+    passed = pickle.dumps(crew.seen)
     for X, _ in records_of("logistic", UNEQUAL):
         assert not any(value.tobytes() in passed for value in X.ravel())
-    assert np.asarray(room.seen[-1][1])[0].tobytes() in passed  # it can fail: what does pass is found
+    assert np.asarray(crew.seen[-1][1])[0].tobytes() in passed  # it can fail: what does pass is found
 
 
 def test_fingerprints_tell_records_apart_and_belong_to_one_seed():
@@ -226,9 +226,9 @@ def standing_crew(algorithm: str, folder: str):
     steps = RECAL if algorithm == "recal" else "paper"
     how, task = asked(algorithm=algorithm, budget=BUDGET, steps=steps, activations=5), task_of(LOGISTIC)
     listed, agents = crew_of(write(Path(folder), "logistic", EQUAL), task, how)
-    room = Room(list(agents))
-    wanted = solving_apart.solve_with(room, listed, task, KITE, how, progress=False)
-    return how, task, listed, agents, wanted, len(room.calls)
+    crew = Crew(list(agents))
+    wanted = solving_apart.solve_with(crew, listed, task, KITE, how, progress=False)
+    return how, task, listed, agents, wanted, len(crew.calls)
 
 
 @pytest.fixture(scope="module")
@@ -240,15 +240,15 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("algorithm, every", [("recal", 1), ("recal", 3), ("nids", 2)])
 def test_a_driver_may_die_at_any_call_and_goes_on_to_the_same_model(algorithm, every, folder, tmp_path):
     how, task, listed, agents, wanted, _ = standing_crew(algorithm, folder)
-    whole, saved = Room(agents), 0
+    whole, saved = Crew(agents), 0
     assert_same(
         solving_apart.solve_with(whole, listed, task, KITE, how, tmp_path / "whole", every, progress=False), wanted
     )
     for k in range(len(whole.calls)):
         place = tmp_path / str(k)
         with pytest.raises(Crash):
-            solving_apart.solve_with(Room(agents, dies_at=k), listed, task, KITE, how, place, every, progress=False)
-        again = Room(agents)
+            solving_apart.solve_with(Crew(agents, dies_at=k), listed, task, KITE, how, place, every, progress=False)
+        again = Crew(agents)
         got = solving_apart.solve_with(again, listed, task, KITE, how, place, every, progress=False)
         assert_same(got, wanted)
         assert len(got.ledger) == len({(each.agent, each.hop) for each in got.ledger}) == 20
@@ -259,8 +259,8 @@ def test_a_driver_may_die_at_any_call_and_goes_on_to_the_same_model(algorithm, e
 @pytest.mark.parametrize("algorithm", ["recal", "nids"])
 def test_agents_may_be_lost_before_any_call(algorithm, folder):
     how, task, listed, agents, wanted, calls = standing_crew(algorithm, folder)
-    room = Room(list(agents), loses_at=tuple(range(5, calls, 4)))
-    assert_same(solving_apart.solve_with(room, listed, task, KITE, how, progress=False), wanted)
+    crew = Crew(list(agents), loses_at=tuple(range(5, calls, 4)))
+    assert_same(solving_apart.solve_with(crew, listed, task, KITE, how, progress=False), wanted)
 
 
 def test_an_interrupt_keeps_what_is_done(folder, tmp_path):
@@ -270,17 +270,17 @@ def test_an_interrupt_keeps_what_is_done(folder, tmp_path):
         if done > total // 2:
             raise KeyboardInterrupt
 
-    got = solving_apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=stop)
+    got = solving_apart.solve_with(Crew(agents), listed, task, KITE, how, tmp_path, progress=stop)
     assert got.status == "interrupted" and 0 < len(got.ledger) < 20 and got.epsilon_planned == wanted.epsilon_planned
-    assert_same(solving_apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False), wanted)
+    assert_same(solving_apart.solve_with(Crew(agents), listed, task, KITE, how, tmp_path, progress=False), wanted)
 
 
 def test_a_finished_run_is_found_finished(folder, tmp_path):
     how, task, listed, agents, wanted, _ = standing_crew("recal", folder)
     for _ in range(2):
-        room = Room(agents)
-        assert_same(solving_apart.solve_with(room, listed, task, KITE, how, tmp_path, progress=False), wanted)
-    assert {method for _, method in room.calls} == {"about"}
+        crew = Crew(agents)
+        assert_same(solving_apart.solve_with(crew, listed, task, KITE, how, tmp_path, progress=False), wanted)
+    assert {method for _, method in crew.calls} == {"about"}
 
 
 def test_a_checkpoint_is_whole_or_the_one_before(tmp_path, monkeypatch):
@@ -291,7 +291,7 @@ def test_a_checkpoint_is_whole_or_the_one_before(tmp_path, monkeypatch):
     for call in ("fsync", "replace"):
         with monkeypatch.context() as patch:
             patch.setattr(f"os.{call}", fail)
-            with pytest.raises(InputError, match="cannot be written .no room.*is complete"):
+            with pytest.raises(InputError, match="cannot be written .no space.*is complete"):
                 keeper.save(Standing(2, position=9))
         found = keeper.load(2)
         assert (found.position, found.rows, list(found.charged)) == (1, standing.rows, [(0, 0)])
@@ -300,20 +300,20 @@ def test_a_checkpoint_is_whole_or_the_one_before(tmp_path, monkeypatch):
 
 
 def fail(*_):
-    raise OSError(28, "no room")
+    raise OSError(28, "no space")
 
 
 def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(folder, tmp_path):
     how, task, listed, agents, *_ = standing_crew("recal", folder)
-    solving_apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False)
+    solving_apart.solve_with(Crew(agents), listed, task, KITE, how, tmp_path, progress=False)
     other = solving_apart.Asked(**(vars(how) | {"activations": 4}))
     with pytest.raises(InputError, match="written by another run"):
-        solving_apart.solve_with(Room(agents), listed, task, KITE, other, tmp_path, progress=False)
+        solving_apart.solve_with(Crew(agents), listed, task, KITE, other, tmp_path, progress=False)
     whole = (tmp_path / NAME).read_bytes()
     for damaged in (whole[:-40], whole[:100], b""):
         (tmp_path / NAME).write_bytes(damaged)
         with pytest.raises(InputError, match="cannot be read.*start again"):
-            solving_apart.solve_with(Room(agents), listed, task, KITE, how, tmp_path, progress=False)
+            solving_apart.solve_with(Crew(agents), listed, task, KITE, how, tmp_path, progress=False)
 
 
 def test_a_release_is_charged_once_and_a_changed_account_gives_no_result(folder, tmp_path):
@@ -325,7 +325,7 @@ def test_a_release_is_charged_once_and_a_changed_account_gives_no_result(folder,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Standing, "charge", lambda self, agent, seq: self.charged.setdefault((agent, seq // 2)))
         with pytest.raises(PrivacyError, match="do not agree"):
-            solving_apart.solve_with(Room(agents), listed, task, KITE, how, progress=False)
+            solving_apart.solve_with(Crew(agents), listed, task, KITE, how, progress=False)
 
 
 def test_an_agent_that_comes_back_to_other_records_computes_nothing(tmp_path):
@@ -341,7 +341,7 @@ def test_an_agent_that_comes_back_to_other_records_computes_nothing(tmp_path):
         agents[0] = Agent(listed[0], task, agents[0].key)
 
     with pytest.raises(PrivacyError, match=r"agent 0 \(.*0.npz\) has other records than when the run began"):
-        solving_apart.solve_with(Room(agents), listed, task, KITE, how, progress=change)
+        solving_apart.solve_with(Crew(agents), listed, task, KITE, how, progress=change)
 
 
 # -- what is refused
@@ -423,11 +423,11 @@ def test_what_cannot_run_apart_is_refused_before_any_release(tmp_path):
         (dict(mechanism="gradient"), PrivacyError, "needs budget"),
         (dict(walk="sideways"), InputError, "unknown walk"),
     ):
-        room = Room(agents)
+        crew = Crew(agents)
         task = task_of(LOGISTIC | {"l1": 0.0, "clip": 1.0})
         with pytest.raises(error, match=match):
-            solving_apart.solve_with(room, listed, task, RING, asked(**how), progress=False)
-        assert not {"act", "turn"} & {method for _, method in room.calls}
+            solving_apart.solve_with(crew, listed, task, RING, asked(**how), progress=False)
+        assert not {"act", "turn"} & {method for _, method in crew.calls}
 
 
 def test_a_party_without_noise_takes_only_plans_that_promise_nothing():
@@ -477,11 +477,11 @@ def test_arguments_are_refused_before_anything_is_started(monkeypatch):
     whole = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
     for words in (dict(budget=BUDGET), dict(budget=BUDGET, seed=None)):
         with pytest.raises(PrivacyError, match="simulation without a promise"):
-            solving_apart.solve_on_ray(whole, RING, **words)
+            one_node.solve_on_ray(whole, RING, **words)
     with pytest.raises(PrivacyError, match="simulation without a promise"):
-        solving_apart.solve_on_ray(whole, RING, "recal", "gradient", BUDGET)
+        one_node.solve_on_ray(whole, RING, "recal", "gradient", BUDGET)
     with pytest.raises(InputError, match="that relaydp.solve takes"):
-        solving_apart.solve_on_ray(whole, RING, budgets=BUDGET)
+        one_node.solve_on_ray(whole, RING, budgets=BUDGET)
 
     with pytest.raises(InputError, match="every=0"):
         Keeper("x", "run", 0)

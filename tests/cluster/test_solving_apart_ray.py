@@ -16,8 +16,11 @@ if find_spec("ray") is None:
 
 import ray  # noqa: E402
 
-from relaydp.cluster import agent_actors  # noqa: E402
-from relaydp.cluster.solving_apart import solve_apart, solve_on_ray  # noqa: E402
+from relaydp.cluster import (  # noqa: E402
+    agent_actors,  # noqa: E402
+    solve_apart,
+    solve_on_ray,
+)
 
 # Ray starts its processes with subprocess, which JAX warns of wherever it has been imported; and it leaves sockets and
 # processes to be closed when the interpreter gets to them.

@@ -19,7 +19,7 @@ import study_losses
 import relaydp as rd
 from relaydp.cluster import Study, read_study, run_study
 from relaydp.cluster.process_workers import Done
-from relaydp.cluster.scheduler import AGAIN, Interrupted, conduct
+from relaydp.cluster.scheduler import AGAIN, Interrupted, run_tasks
 from relaydp.cluster.study_folder import check_folder, make_part
 from relaydp.cluster.study_tasks import failed, own_loss, run_task, tasks_of
 from relaydp.errors import InputError
@@ -302,7 +302,7 @@ class Pretend:
 def test_every_task_is_kept_once_and_a_lost_one_is_tried_again(small, workers, times):
     tasks = tasks_of(dataclasses.replace(small, block=1))
     crew, kept, told = Pretend(workers, {tasks[3].id: times}), [], []
-    conduct(
+    run_tasks(
         crew, tasks, len(tasks), small.runs, lambda task, rows: kept.append((task.id, rows["status"][0])), told.append
     )
     assert sorted(name for name, _ in kept) == [task.id for task in tasks]
@@ -314,7 +314,7 @@ def test_every_task_is_kept_once_and_a_lost_one_is_tried_again(small, workers, t
 def test_blocks_of_a_case_stay_with_the_worker_that_has_its_program(small):
     crew = Pretend(2)
     tasks = tasks_of(dataclasses.replace(small, block=1))
-    conduct(crew, tasks, len(tasks), small.runs, lambda task, rows: None)
+    run_tasks(crew, tasks, len(tasks), small.runs, lambda task, rows: None)
     moves = {worker: [task.case for by, task in crew.given if by == worker] for worker in (0, 1)}
     for cases in moves.values():
         assert len(cases) - len(list(itertools.groupby(cases))) >= len(cases) // 2
@@ -323,7 +323,7 @@ def test_blocks_of_a_case_stay_with_the_worker_that_has_its_program(small):
 def test_an_interrupt_says_how_far_it_got(small):
     tasks, kept = tasks_of(small), []
     with pytest.raises(Interrupted) as caught:
-        conduct(Pretend(1, stop_after=3), tasks, len(tasks), small.runs, lambda task, rows: kept.append(task))
+        run_tasks(Pretend(1, stop_after=3), tasks, len(tasks), small.runs, lambda task, rows: kept.append(task))
     assert caught.value.pace.tasks == len(kept) == 3
 
 

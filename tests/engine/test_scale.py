@@ -16,7 +16,7 @@ from relaydp.engine.loop import advance, begin, stride_for, turns_of, world_of
 from relaydp.engine.trace import in_blocks
 from relaydp.errors import PrivacyError
 from relaydp.graph import network_of, route
-from relaydp.graph.topologies import MANY_AGENTS
+from relaydp.graph.random_graphs import MANY_AGENTS
 from relaydp.planning.planner import make_plan
 from relaydp.privacy import Ledger, epsilon_exact
 

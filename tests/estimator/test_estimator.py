@@ -252,11 +252,11 @@ def test_only_inf_means_without_privacy(epsilon):
 
 
 def test_missing_bounds_refuse_to_fit():
-    with pytest.raises(PrivacyError, match=r"needed bounds=\(low, high\).*extremes away"):
+    with pytest.raises(PrivacyError, match=r"needs bounds=\(low, high\).*extremes away"):
         RelayLogisticRegression(epsilon=1e6).fit(X, TWO)
-    with pytest.raises(PrivacyError, match="needed bounds="):
+    with pytest.raises(PrivacyError, match="needs bounds="):
         RelayLogisticRegression(record_norm=1.0).fit(X, TWO)
-    with pytest.raises(PrivacyError, match=r"needed target_bound=\(low, high\)"):
+    with pytest.raises(PrivacyError, match=r"needs target_bound=\(low, high\)"):
         RelayLinearRegression(bounds=BOUNDS, clip=1.0).fit(X, SCORE)
 
 
@@ -266,14 +266,14 @@ def test_missing_bounds_refuse_to_fit():
         ({"bounds": (3, -3)}, None, r"column 0 the interval \[3, -3\]"),
         ({"bounds": (0, math.inf)}, None, "finite"),
         ({"bounds": ([0, 1], 2)}, None, "each of the 3 columns"),
-        ({"bounds": "fit"}, None, "needed"),
+        ({"bounds": "fit"}, None, r"must be \(low, high\)"),
         ({"delta": 0.0}, None, "delta"),
         ({"delta": 0.9, "random_state": None}, None, "must be from 1e-30 to 0.5"),
         ({"delta": 0.1, "random_state": None}, None, "an agent with 15 records"),
         ({"delta": 0.02, "random_state": None}, SITES, "an agent with 50 records"),
         ({"delta": 1e-300, "random_state": None}, None, "must be from 1e-30"),
-        ({"account": PrivacyAccount(9.0, 1e-5)}, None, "needed random_state=None"),
-        ({"classes": None, "random_state": None}, None, r"needed classes=\["),
+        ({"account": PrivacyAccount(9.0, 1e-5)}, None, "random_state=0 was given with an account"),
+        ({"classes": None, "random_state": None}, None, r"needs classes=\["),
         ({"classes": ["no"]}, None, "two or more"),
         ({"classes": ["no", "maybe"]}, None, "'yes' is none"),
         ({"classes": ["no", 1]}, None, "all texts or all numbers"),

@@ -37,7 +37,7 @@ def answer_when_told(settings, pipe):
 
 
 @pytest.fixture
-def room(monkeypatch):
+def records(monkeypatch):
     monkeypatch.setattr(pipe, "_launch", answer_when_told)
     made = RecordsPipe(None)
     yield made
@@ -49,7 +49,7 @@ async def there(path):
         await asyncio.sleep(0.01)
 
 
-def test_questions_are_answered_one_after_the_other_and_the_loop_goes_on(room, tmp_path):
+def test_questions_are_answered_one_after_the_other_and_the_loop_goes_on(records, tmp_path):
     """No question is answered before the loop, which waits for all of them, has gone on and allowed it."""
 
     async def main():
@@ -58,19 +58,19 @@ def test_questions_are_answered_one_after_the_other_and_the_loop_goes_on(room, t
                 await there(tmp_path / f"{name}.asked")
                 (tmp_path / name).touch()
 
-        *answers, _ = await asyncio.gather(*(room.ask(name, tmp_path / name) for name in "abc"), allow())
+        *answers, _ = await asyncio.gather(*(records.ask(name, tmp_path / name) for name in "abc"), allow())
         return [name for name, _ in answers]
 
     assert asyncio.run(main()) == ["a", "b", "c"]
 
 
-def test_a_question_that_nobody_waits_for_any_more_does_not_answer_the_next(room, tmp_path):
+def test_a_question_that_nobody_waits_for_any_more_does_not_answer_the_next(records, tmp_path):
     async def main():
         go = tmp_path / "go"
-        first = asyncio.create_task(room.ask("first", go))
+        first = asyncio.create_task(records.ask("first", go))
         await there(tmp_path / "go.asked")
         first.cancel()
-        second = asyncio.create_task(room.ask("second"))
+        second = asyncio.create_task(records.ask("second"))
         await asyncio.sleep(0)  # it has begun
         go.touch()
         return (await second)[0]
@@ -78,22 +78,22 @@ def test_a_question_that_nobody_waits_for_any_more_does_not_answer_the_next(room
     assert asyncio.run(main()) == "second"
 
 
-def test_errors_come_through_and_the_room_stays_open(room):
+def test_errors_come_through_and_the_pipe_stays_open(records):
     async def main():
         with pytest.raises(InputError, match="no such thing"):
-            await room.ask("wrong")
-        return (await room.ask("right"))[0]
+            await records.ask("wrong")
+        return (await records.ask("right"))[0]
 
     assert asyncio.run(main()) == "right"
 
 
-def test_a_process_that_was_killed_is_started_again_and_one_that_dies_each_time_is_not(room):
+def test_a_process_that_was_killed_is_started_again_and_one_that_dies_each_time_is_not(records):
     async def main():
-        _, before = await room.ask("first")
+        _, before = await records.ask("first")
         os.kill(before, signal.SIGKILL)
-        _, after = await room.ask("second")
+        _, after = await records.ask("second")
         with pytest.raises(RelayError, match="ended twice while it worked on 'die'"):
-            await room.ask("die")
+            await records.ask("die")
         return before, after
 
     before, after = asyncio.run(main())

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from relaydp.engine import solve
 from relaydp.graph import Graph, ring
-from relaydp.paper import complexity, relations
-from relaydp.paper.complexity import COMPLEXITY, METHODS, Count, cell_of, first_below, fit_power, form_value, verdict
+from relaydp.paper import complexity, complexity_page, relations
+from relaydp.paper.complexity import METHODS, Count, cell_of, first_below
+from relaydp.paper.complexity_page import COMPLEXITY
 from relaydp.paper.experiment import QUICK, Found, ResultTable
+from relaydp.paper.powers_of_n import fit_power, form_value, verdict
 from relaydp.paper.relations import RELATIONS, Leakage, plf_curve
 from relaydp.paper.runner import run_experiments
 from relaydp.problem import minimise
@@ -68,8 +70,8 @@ def test_two_sizes_decide_nothing_and_none_say_so():
 def test_printed_forms_are_all_known():
     for method in METHODS:
         for graph in complexity.GRAPHS:
-            for measure in complexity.MEASURES:
-                form = complexity._printed(graph, method, measure)
+            for measure in complexity_page.MEASURES:
+                form = complexity_page._printed(graph, method, measure)
                 assert form_value(form, 8, 12, 0.5) > 0
 
 
@@ -88,7 +90,9 @@ def test_the_problem_is_as_hard_at_every_size():
         problem = complexity.problem_of(n)
         B = problem.data.X
         spectra.append(np.linalg.eigvalsh(B.T @ B / len(B)))
-        assert problem.measured_facts().smoothness.max() == pytest.approx(complexity._condition() * complexity.RIDGE)
+        assert problem.measured_facts().smoothness.max() == pytest.approx(
+            complexity_page._condition() * complexity.RIDGE
+        )
     np.testing.assert_allclose(complexity.minimiser(problem), minimise(problem).x, atol=1e-12)
     np.testing.assert_allclose(spectra[0], spectra[1], rtol=1e-12)
     np.testing.assert_allclose(spectra[0], spectra[2], rtol=1e-12)
@@ -144,7 +148,7 @@ def test_a_run_that_grows_is_no_number(monkeypatch):
     monkeypatch.setattr(complexity, "SWEEPS", 16)
     found = complexity.measure(Count("ring", 64, "recal", "cyclic", "paper", 1))
     assert found["diverged"] == 1 and found["counts"]["1e-06"]["plf"] == [None]
-    assert complexity._count_text(found, rounds=False) == "diverged"
+    assert complexity_page._count_text(found, rounds=False) == "diverged"
     json.dumps(found, allow_nan=False)
 
 
@@ -152,7 +156,8 @@ def test_a_run_that_grows_is_no_number(monkeypatch):
 
 
 def test_a_tiny_effort_writes_the_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(complexity, "METHODS", tuple(SHOWN_TINY))
+    for module in (complexity, complexity_page):
+        monkeypatch.setattr(module, "METHODS", tuple(SHOWN_TINY))
     page = run_experiments([COMPLEXITY], tmp_path, TINY).read_text()
     for words in ("Table I, measured", "Table II, measured", "Table III, measured", "RECAL, round-robin", "printed"):
         assert words in page

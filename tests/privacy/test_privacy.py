@@ -40,7 +40,7 @@ rhos = st.floats(-12, 4).map(lambda x: 10.0**x)
 deltas = st.one_of(st.floats(-300, -1).map(lambda x: 10.0**x), st.floats(0.1, 0.999))
 
 
-# --- the room itself
+# --- the package itself
 
 
 def test_public_names_are_all_there_and_sorted():
@@ -48,7 +48,7 @@ def test_public_names_are_all_there_and_sorted():
     assert all(hasattr(privacy, name) for name in privacy.__all__)
 
 
-def test_only_what_adds_noise_imports_jax_and_nothing_imports_our_other_rooms():
+def test_only_what_adds_noise_imports_jax_and_nothing_imports_our_other_packages():
     for path in Path(str(privacy.__file__)).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []

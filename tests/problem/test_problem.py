@@ -580,7 +580,7 @@ def test_measured_smoothness_of_large_matrices_is_a_hair_above_the_truth(interce
 @pytest.mark.parametrize("l2", [0.0, 0.3, 1e6])
 def test_measured_smoothness_is_never_below_the_exact_one(monkeypatch, l2, copies, many):
     """Equal records a: A'A/m = aa', whose largest eigenvalue |a|^2 is a fraction that nothing rounds."""
-    monkeypatch.setattr(importlib.import_module("relaydp.problem.problem"), "MANY_AGENTS", many)
+    monkeypatch.setattr(importlib.import_module("relaydp.problem.curvature"), "MANY_AGENTS", many)
     rows = np.random.default_rng(3).normal(size=(30, 20))
     data = rd.Records(np.repeat(rows, copies, axis=0), np.zeros(30 * copies))
     found = rd.least_squares(data, [copies] * 30, l2=l2).measured_facts().smoothness
@@ -592,7 +592,7 @@ def test_measured_smoothness_is_never_below_the_exact_one(monkeypatch, l2, copie
 def test_measured_smoothness_of_very_many_agents_is_an_upper_bound(monkeypatch):
     X, y = draw_records(LINEAR["logistic"])
     exact = rd.logistic(rd.Records(X, y), SIZES, intercept=True).measured_facts().smoothness
-    monkeypatch.setattr(importlib.import_module("relaydp.problem.problem"), "MANY_AGENTS", 1)
+    monkeypatch.setattr(importlib.import_module("relaydp.problem.curvature"), "MANY_AGENTS", 1)
     quick = rd.logistic(rd.Records(X, y), SIZES, intercept=True).measured_facts().smoothness
     assert (quick >= exact * (1 - 1e-12)).all()
     longest = [0.25 * (1 + (X[rows_of(i)] ** 2).sum(axis=1).max()) for i in range(len(SIZES))]

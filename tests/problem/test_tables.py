@@ -1,4 +1,4 @@
-"""Tables as users bring them: one scaling through every door, sparse columns stay sparse, and a norm that holds."""
+"""Tables as users bring them: one scaling for all ways in, sparse columns stay sparse, and a norm that holds."""
 
 import math
 
@@ -73,7 +73,7 @@ def test_every_column_lands_in_minus_one_to_one_and_reaches_an_end(pairs, data):
     np.testing.assert_allclose(scale.undo(scaled)[inside], values[inside], rtol=1e-9, atol=1e-6)
 
 
-# ---------------------------------------------------------------- one scaling through every door
+# ---------------------------------------------------------------- one scaling for all ways in
 
 
 def test_every_door_scales_alike(tmp_path):
@@ -191,7 +191,7 @@ def test_a_text_stands_for_the_columns_that_begin_with_it():
 
 
 WRONG_GROUPS = {
-    "a text": ("job", "needed a list of groups"),
+    "a text": ("job", "must be a list of groups"),
     "unknown prefix": (["jub"], "no column is called jub_"),
     "unknown name": ([["job_a", "job_d"]], "Did you mean 'job_"),
     "past the end": ([[0, 7]], "0 to 6"),
@@ -213,7 +213,7 @@ def test_wrong_groups_are_refused(case):
 
 def test_groups_need_ranges():
     X, y = draw_table()
-    with pytest.raises(InputError, match="one_hot arrived without ranges"):
+    with pytest.raises(InputError, match="one_hot was given without ranges"):
         rd.logistic(rd.Records(X, y, columns=COLUMNS), 4, one_hot=GROUPS)
     with pytest.raises(InputError, match="have no names here"):
         rd.logistic(rd.Records(X, y), 4, ranges=(LOW, HIGH), one_hot=[["job_a"]])
@@ -263,7 +263,7 @@ def test_the_estimators_norm_is_typical_with_privacy_and_free_without(tmp_path):
 
 def test_a_typical_norm_needs_ranges_and_its_name():
     X, y = draw_table()
-    with pytest.raises(InputError, match="'typical' arrived without ranges"):
+    with pytest.raises(InputError, match="'typical' was given without ranges"):
         rd.logistic(rd.Records(X, y), 4, record_norm="typical")
     with pytest.raises(InputError, match="Did you mean 'typical'"):
         rd.logistic(rd.Records(X, y), 4, ranges=(LOW, HIGH), record_norm="typicl")

@@ -1,4 +1,4 @@
-"""The package as a whole: public names, import order of the rooms, versions that agree."""
+"""The package as a whole: public names, import order of the packages, versions that agree."""
 
 import ast
 import os
@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 
+import jax
 import pytest
 
 import relaydp as rd
@@ -15,7 +17,7 @@ import relaydp as rd
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "relaydp"
 
-# Each room may import those before it and no other; some are one file. A room's own modules are free.
+# Each package may import those before it and no other; some are one file. A package's own modules are free.
 ORDER = "_version defaults errors _jax arrays _atomic _toml prox graph privacy data problem algorithm oracle".split()
 ORDER += "certificate planning result engine estimator attack auditing report paper".split()
 ORDER += "settings party network cluster cli".split()
@@ -30,13 +32,13 @@ SIDE = {
 }
 
 
-def rooms_of_imports(path):
+def imported_names(path):
     """Every name of ours that a file imports, wherever in the file, with the names taken `from` it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "relaydp")
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.relative_to(SOURCE)}: a relative import hides which room it is from"
+            assert node.level == 0, f"{path.relative_to(SOURCE)}: a relative import hides which package it is from"
             if (node.module or "").split(".")[0] == "relaydp":
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
@@ -44,7 +46,7 @@ def rooms_of_imports(path):
 # Ways to import what no `import` names, so that the test above could not see it; and the files that need one, with why.
 HIDDEN_WAYS = {"importlib", "__import__", "pkgutil", "runpy", "sys.modules", "imp", "zipimport"}
 MAY_IMPORT_BY_NAME = {
-    "__init__.py": "public names are loaded when first used, from a list of ours; JAX is told of float64",
+    "__init__.py": "public names are loaded when first used, from a list of ours",
     "cluster/__init__.py": "public names are loaded when first used, from a list of ours",
     "cluster/connection.py": "Ray is an extra; the versions of packages on all machines are compared",
     "cluster/study_folder.py": "versions of packages are kept with a study",
@@ -71,8 +73,12 @@ def hidden_ways(text):
                 yield "sys.modules"
         elif isinstance(node, ast.Name):
             found = {node.id}
+            if node.id == "relaydp":  # `import relaydp._jax` binds it, and everything of ours can be reached from it
+                yield "relaydp."
         elif isinstance(node, ast.Attribute):
             found = {node.attr, "sys.modules" if ast.unparse(node) == "sys.modules" else ""}
+            if node.attr == "relaydp":  # from a module that has the name
+                yield "relaydp."
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found = {node.value} & {"__import__", "import_module"}
             found = {"__import__"} if found else set()  # such as getattr(builtins, "__import__")
@@ -83,18 +89,18 @@ def hidden_ways(text):
         yield from found & HIDDEN_WAYS
 
 
-def room(path):
+def package_of(path):
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_flow_one_way(path):
-    here = room(path)
+    here = package_of(path)
     if here in ("__init__", "__main__"):
         return
-    assert here in ORDER, f"{here} is not in the list of rooms"
+    assert here in ORDER, f"{here} is not in the list of packages"
     allowed = SIDE.get(here, set(ORDER[: ORDER.index(here)])) | {here, "_version", "defaults"}
-    for name in rooms_of_imports(path):
+    for name in imported_names(path):
         target = name.split(".")[1] if "." in name else "the top"
         # commands call what users call, so that the command line alone may import the top of the package
         assert target in allowed or (target, here) == ("the top", "cli"), f"{path.relative_to(SOURCE)} imports {name}"
@@ -109,7 +115,7 @@ def test_what_is_imported_by_name_is_imported_in_listed_files():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
                 wanted = ast.unparse(node.args[0])
-                ours = wanted in ("_HOMES[name]", "_ROOMS[name]") and path.name == "__init__.py"
+                ours = wanted in ("_HOMES[name]", "_PACKAGES[name]") and path.name == "__init__.py"
                 third = wanted == "'ray'" or wanted.startswith("MODULES.get(name")
                 assert len(node.args) == 1 and (ours or third), f"{path.relative_to(SOURCE)}: import_module({wanted})"
 
@@ -132,6 +138,10 @@ def test_what_is_imported_by_name_is_imported_in_listed_files():
         "from sys import modules",
         "import sys as system\nsystem.modules['relaydp.network']",
         "exec('import relaydp.network')",
+        "import relaydp._jax\nrelaydp.solve",
+        "import relaydp._jax\nrelaydp.network.operations.agent.main()",
+        "import relaydp._jax\neverything = relaydp",
+        "from relaydp.graph import routes\nroutes.relaydp.solve",
     ],
 )
 def test_no_way_to_import_by_name_is_missed(code):
@@ -144,11 +154,11 @@ ATTACK_MAY = ("relaydp.problem.bounds.", "relaydp.problem.loss.")
 
 def test_an_attack_reaches_no_record():
     for path in sorted((SOURCE / "attack").rglob("*.py")):
-        used = [name for name in rooms_of_imports(path) if name.split(".")[1:2] == ["problem"]]
+        used = [name for name in imported_names(path) if name.split(".")[1:2] == ["problem"]]
         assert all(name.startswith(ATTACK_MAY) for name in used), f"{path.relative_to(SOURCE)}: {used}"
 
 
-# What the process with the records takes from the rooms that talk to others, and no more.
+# What the process with the records takes from the packages that talk to others, and no more.
 RECORDS_TAKE = {
     "final_result.py": {"relaydp.network.messages.wire.pack", "relaydp.network.operations.paths.RESULT"},
     "process.py": {
@@ -163,14 +173,14 @@ def test_the_process_with_the_records_takes_nothing_that_talks_to_others():
     """Formats and the order of the walk are all that it shares with the process that has the network."""
     talking = ("relaydp.network.messages", "relaydp.network.operations")
     for path in sorted((SOURCE / "network" / "records").glob("*.py")):
-        used = {name for name in rooms_of_imports(path) if name.startswith(talking)}
+        used = {name for name in imported_names(path) if name.startswith(talking)}
         assert used == RECORDS_TAKE.get(path.name, set()), path.name
 
 
-def test_every_room_is_listed_and_explained():
-    """CONTRIBUTING's table is the order that the test above holds, and names every room."""
-    rooms = {room(path) for path in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
-    assert rooms == set(ORDER)
+def test_every_package_is_listed_and_explained():
+    """CONTRIBUTING's table is the order that the test above holds, and names every package."""
+    packages = {package_of(path) for path in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
+    assert packages == set(ORDER)
     table = re.findall(r"^\| `([a-z_]+)(?:\.py)?/?` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
     told = [name for name in table if name in ORDER]
     assert told == [name for name in ORDER if name in told], "the table is in another order"
@@ -212,7 +222,7 @@ def test_nobody_writes_into_another_objects_dict():
 
 def test_public_names_are_what_is_there():
     assert rd.__all__ == sorted(rd.__all__)
-    assert set(rd.__all__) == {*rd._HOMES, *rd._ROOMS, "__version__"}
+    assert set(rd.__all__) == {*rd._HOMES, *rd._PACKAGES, "__version__"}
     for name in rd.__all__:
         assert getattr(rd, name) is not None
     promised = (
@@ -254,35 +264,100 @@ def test_importing_the_package_is_cheap():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
+def outside(*without):
+    """This process's environment without variables that begin so, for a process that starts as a user's does."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(without)}
+
+
 @pytest.mark.parametrize("before", ["", "import jax"])
-def test_importing_the_package_changes_nothing_but_float64(before, tmp_path):
-    """The environment, the filters of warnings and the disk are the user's; relaydp/__init__.py says why float64 is
-    not."""
-    code = f"import os, warnings\n{before}\nenvironment, filters = dict(os.environ), list(warnings.filters)\n"
-    code += "import relaydp\nassert warnings.filters == filters\n"
-    code += "print(sorted(dict(os.environ).items() ^ environment.items()))"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "RELAYDP_COMPILED"))}
+@pytest.mark.parametrize("given", [{}, {"JAX_ENABLE_X64": "0"}, {"JAX_ENABLE_X64": "1"}], ids=["unset", "off", "on"])
+def test_importing_the_package_changes_nothing(before, given, tmp_path):
+    """The environment, the filters of warnings, JAX's settings and the disk are the user's."""
+    code = f"import os, sys, warnings\n{before}\nenvironment, filters = dict(os.environ), list(warnings.filters)\n"
+    code += "seen = lambda: dict(sys.modules['jax'].config.values) if 'jax' in sys.modules else None\n"
+    code += "settings = seen()\nimport relaydp\n"
+    code += "assert warnings.filters == filters and os.environ == environment and seen() == settings\n"
+    code += "import jax; print(jax.config.jax_enable_x64)"
     where = {"XDG_CACHE_HOME": str(tmp_path)}
-    ended = subprocess.run([sys.executable, "-c", code], env=kept | where, capture_output=True, text=True)
-    changed = [] if before else [("JAX_ENABLE_X64", "1")]  # where JAX is there, it is told directly
-    assert ended.stdout.strip() == str(changed), ended.stderr
+    kept = outside("JAX_", "RELAYDP_COMPILED") | where | given
+    ended = subprocess.run([sys.executable, "-c", code], env=kept, capture_output=True, text=True)
+    assert ended.stdout.strip() == str(given.get("JAX_ENABLE_X64") == "1"), ended.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_first_use_of_jax_writes_nothing_to_the_environment():
+SOLVES = """
+import os, subprocess, sys
+import jax  # which writes to the environment itself
+import relaydp as rd
+environment = dict(os.environ)
+records = rd.Records([[0.0, 1.0], [1.0, 0.5]] * 12, [-1, 1] * 12)
+problem = rd.logistic(records, agents=3, l2=0.1, ranges=(0.0, 1.0), classes=[-1, 1])
+result = rd.solve(problem, rd.ring(3), "recal", activations=6, walk="cyclic", progress=False)
+assert result.x.dtype == "float64" and jax.numpy.ones(1).dtype == "float64"
+assert os.environ == environment
+child = "import os, jax; print('JAX_ENABLE_X64' in os.environ, jax.numpy.ones(1).dtype)"
+print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout.strip())
+"""
+
+
+def test_a_solve_writes_nothing_to_the_environment_and_a_child_inherits_nothing():
     """Processes started from this one make their own settings."""
-    code = "import os, relaydp, jax\nenvironment = dict(os.environ)\n"
-    code += "import relaydp.engine\nassert os.environ == environment"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "RELAYDP_COMPILED"))}
-    subprocess.run([sys.executable, "-c", code], env=kept, check=True)
+    ended = subprocess.run([sys.executable, "-c", SOLVES], env=outside("JAX_"), capture_output=True, text=True)
+    assert ended.stdout.strip() == "False float32", ended.stderr
+
+
+TASK = """
+from relaydp.cluster.study_tasks import StudyTask, run_task
+tables = {"data": {"source": "breast-cancer"}, "problem": {"loss": "logistic", "l2": 0.1, "agents": 2}}
+tables |= {"graph": {"kind": "complete"}, "run": {"algorithm": "recal", "activations": 2}}
+columns = run_task(StudyTask("000000-00000", 0, tables, (0,)))
+assert columns["objective"][0] < 0.7, columns
+"""
+# What the processes that relaydp starts are told to run; each makes its own settings before it computes.
+ENTRIES = {
+    "a worker of a study": f"from relaydp.cluster.process_workers import serve\n{TASK}",
+    "a worker on Ray": f"from relaydp.cluster.ray_workers import Hand\n{TASK}",
+    "an agent on Ray": "from relaydp.cluster.agent_actors import AgentProcess",
+    "a run on a node": "from relaydp.cluster.one_node import _solve_there",
+    "the process with the records": "from relaydp.network.records.pipe import _launch\n"
+    "from relaydp.network.records.process import work",
+    "a cell of the paper": "from relaydp.paper.runner import _lot\nfrom relaydp.paper.registry import EXPERIMENTS",
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_every_process_that_relaydp_starts_switches_on_float64_itself(entry):
+    code = f"{entry}\nimport jax; print(jax.numpy.ones(1).dtype)"
+    ended = subprocess.run([sys.executable, "-c", code], env=outside("JAX_"), capture_output=True, text=True)
+    assert ended.stdout.strip() == "float64", ended.stderr
+
+
+def test_float64_switched_off_in_the_environment_is_an_error_that_names_it():
+    code = "import relaydp as rd\ntry: rd.solve\nexcept rd.errors.InputError as error: print(error)"
+    kept = outside("JAX_") | {"JAX_ENABLE_X64": "0"}
+    ended = subprocess.run([sys.executable, "-c", code], env=kept, capture_output=True, text=True)
+    assert "JAX_ENABLE_X64=0" in ended.stdout and "Unset" in ended.stdout, ended.stderr
+    first = "import jax; jax.config.update('jax_enable_x64', True); import relaydp; print(relaydp.solve.__name__)"
+    ended = subprocess.run([sys.executable, "-c", first], env=kept, capture_output=True, text=True)
+    assert ended.stdout.strip() == "solve", ended.stderr  # the program has decided otherwise
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_noise_is_refused_where_a_program_has_switched_float64_off(seed):
+    facts = {"l2": 0.1, "ranges": (0.0, 1.0), "classes": [-1, 1]}
+    with jax.enable_x64(False), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX's, about types that it cannot give
+        problem = rd.logistic(rd.Records([[0.0, 1.0], [1.0, 0.5]] * 12, [-1, 1] * 12), agents=3, **facts)
+        with pytest.raises(rd.errors.PrivacyError, match="jax_enable_x64"):
+            options = {"activations": 6, "walk": "cyclic", "progress": False, "seed": seed}
+            rd.solve(problem, rd.ring(3), "recal", budget=rd.Budget(1.0, 1e-5), **options)
 
 
 def test_programs_are_kept_even_where_jax_was_used_before(tmp_path):
     code = "import relaydp, jax\njax.jit(lambda x: x + 1)(1.0)\n"
     code += "import relaydp.engine\njax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)\n"
     code += "jax.jit(lambda x: x + 2)(1.0)"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    subprocess.run([sys.executable, "-c", code], env=kept | {"RELAYDP_COMPILED": str(tmp_path)}, check=True)
+    subprocess.run([sys.executable, "-c", code], env=outside("JAX_") | {"RELAYDP_COMPILED": str(tmp_path)}, check=True)
     assert list(tmp_path.rglob("*-cache"))
 
 
@@ -322,10 +397,11 @@ def test_whatever_imports_jax_imports_its_settings():
     assert [name for name in sorted(users) if "relaydp._jax" not in reach(name, set())] == []
 
 
-@pytest.mark.parametrize("first", ["import jax; import relaydp", "import relaydp; import jax"])
-def test_float64_is_on_whoever_is_imported_first(first):
-    code = f"{first}; print(jax.numpy.ones(1).dtype)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "float64"
+@pytest.mark.parametrize("first", ["import jax; import relaydp", "import relaydp; import jax", "import relaydp, jax"])
+def test_float64_is_on_after_the_first_use_whoever_is_imported_first(first):
+    code = f"{first}; relaydp.ring(3); relaydp.Problem; print(jax.numpy.ones(1).dtype)"
+    ended = subprocess.run([sys.executable, "-c", code], env=outside("JAX_"), capture_output=True, text=True)
+    assert ended.stdout.strip() == "float64", ended.stderr
 
 
 def test_what_a_script_left_open_is_written_when_it_ends(tmp_path):

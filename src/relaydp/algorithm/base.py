@@ -121,5 +121,5 @@ class Algorithm:
     """(facts, steps, graph) -> the one-step sensitivity that the `published` account charges, (agents,)."""
     heard: tuple[str, ...] = ()  # of rounds: parts of the state that hold what was heard, neighbours' rows included
     receive: Callable[..., Any] | None = None
-    """Of a relay, (setting, steps, state, payload) -> the state with all of it that is no agent's own made from the
-    payload: what the next holder knows from the baton alone. Without it a relay runs in one process only."""
+    """Of a relay, (setting, steps, state, payload) -> the state: it rebuilds the shared state from the payload, which
+    is what the next holder knows from the baton alone. Without it a relay runs in one process only."""

@@ -60,7 +60,7 @@ def step(setting: Setting, steps: WalkmanSteps, state: WalkmanState, turn: Turn)
     """Let the holder minimise its own part exactly and pass the token on; or, when it does not act, only pass it on.
 
     Leaves agent i: the new t, once, to one neighbour. Never y_i or z_i. Private where the argmin is: z_i and t are made
-    of earlier y_i+ and of what arrived. The published mechanism's noise and bias are those of `step_gradient`.
+    of earlier y_i+ and of what was received. The published mechanism's noise and bias are those of `step_gradient`.
     """
 
     def solve(y: Array, z: Array, x: Array) -> Array:

@@ -217,10 +217,7 @@ def expose(
         )
     at = np.array([one.row for one in rows])
     hidden = 1.0 - found.exact[at].mean(axis=1)
-    if view.noisy and not found.exact[at].any():
-        notes.append("Noise on the messages reaches every gradient through this channel: none is exact.")
-    elif hidden.any():
-        notes.append(f"Kinks of r hide {hidden.mean():.1%} of the gradients' coordinates; those are guesses.")
+    notes += _what_is_guessed(view, found.exact[at], hidden)
     notes += sorted({one.record.note for one in rows if one.record.note})
     back = np.argsort(about.order)
 
@@ -243,6 +240,14 @@ def expose(
         method=method,
         notes=tuple(notes),
     )
+
+
+def _what_is_guessed(view: View, exact: np.ndarray, hidden: np.ndarray) -> list[str]:
+    if view.noisy and not exact.any():
+        return ["Noise on the messages reaches every gradient through this channel: none is exact."]
+    if hidden.any():
+        return [f"Kinks of r hide {hidden.mean():.1%} of the gradients' coordinates; those are guesses."]
+    return []
 
 
 def _check_fits(view: View, about: About) -> None:

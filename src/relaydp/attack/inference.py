@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from relaydp.algorithm import find_algorithm
-from relaydp.attack import admm, copies, recal, relay_gradient, walkman
+from relaydp.attack import admm, consensus, recal, relay_gradient, walkman
 from relaydp.attack.threat import Guess, Inferred, Known, Sent, View
 from relaydp.errors import InputError, choose
 from relaydp.graph import network_of
@@ -19,10 +19,10 @@ Inference = Callable[[Known, Sent], Guess]
 INFERENCES: dict[str, Inference] = {
     "recal": recal.through_u,
     "afbs": recal.afbs,
-    "pg-extra": copies.pg_extra,
-    "nids": copies.nids,
-    "dgd": copies.dgd,
-    "gradient-tracking": copies.gradient_tracking,
+    "pg-extra": consensus.pg_extra,
+    "nids": consensus.nids,
+    "dgd": consensus.dgd,
+    "gradient-tracking": consensus.gradient_tracking,
     "pg-admm": admm.pg_admm,
     "ic-admm": admm.ic_admm,
     "huang-ring": admm.huang_ring,

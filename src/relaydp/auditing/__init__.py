@@ -4,7 +4,7 @@ audit      how well can two neighbouring data sets be distinguished?  -> a lower
 campaign   what can an eavesdropper compute from a run's messages?    -> records, compared with the true ones
 """
 
-from relaydp.auditing.auditor import AuditReport, Bound, audit
+from relaydp.auditing.auditor import audit
 from relaydp.auditing.campaigns import (
     Campaign,
     CampaignRow,
@@ -17,6 +17,8 @@ from relaydp.auditing.campaigns import (
     saved_run,
 )
 from relaydp.auditing.canary import CANARIES
+from relaydp.auditing.report import AuditReport
+from relaydp.auditing.scores import Bound
 
 __all__ = [
     "CANARIES",

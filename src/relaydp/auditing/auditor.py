@@ -15,11 +15,8 @@ No run is used twice: a quarter of them is used to fit the learnt score and choo
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,11 +24,11 @@ import numpy as np
 from relaydp import defaults
 from relaydp.algorithm import find_algorithm
 from relaydp.arrays import placed
-from relaydp.auditing.bounds import epsilon_limit, mu_limit
 from relaydp.auditing.canary import Neighbours, built_in, every_canary, neighbours
 from relaydp.auditing.noise import Check, check_noise, check_price, check_values, look, runs_needed
+from relaydp.auditing.report import AuditReport, refuted_by_its_noise, refuted_by_its_plan, sentence_of
+from relaydp.auditing.scores import bound_epsilon, score_runs
 from relaydp.auditing.trials import Evidence, check_memory, collect, public_part
-from relaydp.certificate import plain
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.solver import check_promise
 from relaydp.errors import InputError, PrivacyError, choose
@@ -39,100 +36,15 @@ from relaydp.graph import Graph, ring
 from relaydp.oracle.randomness import SEED_BITS, Secret, Source, check_seed, choose_source
 from relaydp.planning.planner import MECHANISMS, make_plan
 from relaydp.planning.run_plan import Plan
-from relaydp.privacy import SOUND, Budget, epsilon_exact
+from relaydp.privacy import Budget, epsilon_exact
 from relaydp.problem import Problem
 
 RELEASES = 60  # of all agents together, at least: enough to test their composition, and rare events
 ACTIVATIONS = 6  # of each agent, at least
 NOISE = 0.1  # share of the error probability for all tests of the noise
-RUNS = {"gradient": 100_000, "objective": 10_000, "published": 100_000}  # an exact minimiser takes long
 HELD_OUT = 0.25  # share of the runs that fit the learnt score and choose thresholds
+RUNS = {"gradient": 100_000, "objective": 10_000, "published": 100_000}  # an exact minimiser takes long
 LEAST_RUNS = 400  # below this even a perfect attack proves little
-THRESHOLDS = 200  # tried on the held-out runs
-FLOOR = 1e-9  # least variance in the learnt score, in units of each residual's spread, which may be 0
-
-
-@dataclass(frozen=True)
-class Bound:
-    """One lower bound on epsilon, valid together with the report's others at the report's confidence."""
-
-    score: str  # "ratio" or "learnt"
-    kind: str  # "any": for any mechanism; "gaussian": refutes a claim of mu-GDP only
-    epsilon: float
-    mu: float | None  # of a gaussian bound
-    threshold: float
-    false_alarms: int  # runs under D that were called D'
-    misses: int  # runs under D' that were called D
-    runs: int  # counted, on each side
-
-
-@dataclass(frozen=True, eq=False)
-class AuditReport:
-    """The claim, what the experiment proves, and the verdict."""
-
-    algorithm: str
-    mechanism: str
-    variant: str | None
-    agents: int
-    graph: str
-    walk: str | None
-    activations: int
-    canary: str
-    claimed: float  # epsilon, by the mechanism's own account (published: its paper's)
-    delta: float
-    epsilon: float  # the best lower bound that applies to the claim
-    confidence: float
-    runs: int  # in all: half under D, half under D'; 0 if the first layer refuted the claim
-    reach: float | None  # about the largest epsilon that this canary can show; None if the noise is not Gaussian
-    bounds: tuple[Bound, ...]
-    checks: tuple[Check, ...]  # of the first layer; empty for the published mechanism, whose noise is elsewhere
-    noise: str  # the source of the noise of the runs: "secret", as in a private run, or "seed"
-    agent: int  # whose record differs
-    verdict: str  # "consistent" or "refuted"
-    sentence: str
-    seconds: float
-    scores: dict[str, tuple[np.ndarray, np.ndarray]] = field(repr=False)  # (under D, under D'), of the counted runs
-
-    @property
-    def refuted(self) -> bool:
-        """Whether the verdict is "refuted"."""
-        return self.verdict == "refuted"
-
-    def best(self, kind: str) -> Bound | None:
-        """The largest bound of a kind, or None if no run was counted."""
-        return max((bound for bound in self.bounds if bound.kind == kind), key=lambda b: b.epsilon, default=None)
-
-    def summary(self) -> dict[str, Any]:
-        """The report in one JSON object. An infinite bound is null; its sentence says why."""
-        names = (
-            "algorithm",
-            "mechanism",
-            "variant",
-            "agents",
-            "graph",
-            "walk",
-            "activations",
-            "canary",
-            "agent",
-            "noise",
-        )
-        return {
-            **{name: getattr(self, name) for name in names},
-            "claimed_epsilon": self.claimed,
-            "delta": self.delta,
-            "epsilon_lower_bound": plain(self.epsilon),
-            "confidence": self.confidence,
-            "runs": self.runs,
-            "reach": plain(self.reach),
-            "checks": [vars(check) for check in self.checks],
-            "bounds": [vars(bound) for bound in self.bounds],
-            "verdict": self.verdict,
-            "sentence": self.sentence,
-            "seconds": round(self.seconds, 3),
-        }
-
-    def __str__(self) -> str:
-        return self.sentence
 
 
 def audit(
@@ -213,10 +125,8 @@ def audit(
     """
     began = time.perf_counter()
     _check(algorithm, mechanism, budget, walk, runs, confidence, seed)
-    if isinstance(problem, Problem):
-        agents = problem.agents
-    elif problem is not None:
-        agents = problem[0].agents
+    if problem is not None:
+        agents = (problem if isinstance(problem, Problem) else problem[0]).agents
     network = ring(agents) if graph is None else graph
     # only simulations have noise in the objective, and an audit of it needs no secret noise, only a new seed
     drawn = secrets.randbits(SEED_BITS) if seed is None and mechanism == "objective" else seed
@@ -224,6 +134,7 @@ def audit(
     draw = np.random.default_rng(secrets.randbits(64) if seed is None else seed)  # for the public choices of an audit
     given = built_in(network.agents, mechanism, int(draw.integers(2**31))) if problem is None else problem
     pair, others = _neighbours(given, canary, draw)
+    sides = [pair.first, pair.second, *others]
     plans = [
         make_plan(
             side,
@@ -240,7 +151,7 @@ def audit(
             variant=variant,
             noise=None,
         )
-        for side in (pair.first, pair.second, *others)  # all public facts are the same, and so the plan
+        for side in sides  # all public facts are the same, and so the plan
     ]
     plan = plans[0]
     if isinstance(source, Secret):
@@ -260,35 +171,47 @@ def audit(
         "delta": budget.delta,
         "confidence": confidence,
     }
-    leaks = sorted({name for other in plans[1:] for name in plan_differences(plan, other)}) if plan.private else []
-    if leaks:
-        return _refuted_by_its_plan(facts, leaks, time.perf_counter() - began)
-    checks, doubt = [], 1.0 - confidence
+    if leaks := _leaks(plans):
+        return refuted_by_its_plan(facts, leaks, time.perf_counter() - began)
     each = (RUNS[mechanism] if runs is None else runs) // 2
     check_memory(plan, each)
+    checks, doubt = [], 1.0 - confidence
     if plan.private and first_layer:
-        checks = _look_at_noise(
-            [pair.first, pair.second, *others], network, plan, source, facts, NOISE * doubt, progress
-        )
+        checks = _look_at_noise(sides, network, plan, source, facts, NOISE * doubt, progress)
         doubt *= 1.0 - NOISE
         failed = [check for check in checks if not check.passed]
         if failed:
-            return _refuted_by_its_noise(facts, checks, failed, time.perf_counter() - began)
+            return refuted_by_its_noise(facts, checks, failed, time.perf_counter() - began)
     with shown(progress, f"{2 * each} runs of {algorithm}") as report:
         under_d, under_other = collect(pair, network, plan, source, each, report)
-    scores, held_out = _scores(under_d, under_other, int(HELD_OUT * each))
+    return _distinguish(facts, under_d, under_other, checks, doubt, began)
+
+
+def _leaks(plans: list[Plan]) -> list[str]:
+    """The public decisions that the record changes; in a plan without a guarantee they may differ."""
+    if not plans[0].private:
+        return []
+    return sorted({name for other in plans[1:] for name in plan_differences(plans[0], other)})
+
+
+def _distinguish(
+    facts: dict[str, Any], under_d: Evidence, under_other: Evidence, checks: list[Check], doubt: float, began: float
+) -> AuditReport:
+    """The second layer's verdict: the best bound that applies to the claim, beside the claim."""
+    each, delta = len(under_d.ratio), facts["delta"]
+    scores, held_out = score_runs(under_d, under_other, int(HELD_OUT * each))
     bounds = tuple(
         bound
         for name, (first, second) in scores.items()
-        for bound in _bounds(name, first, second, held_out[name], budget.delta, doubt / 4.0)
+        for bound in bound_epsilon(name, first, second, held_out[name], delta, doubt / 4.0)
     )
-    gaussian = mechanism == "gradient"
+    gaussian = facts["mechanism"] == "gradient"
     counted = [bound for bound in bounds if gaussian or bound.kind == "any"]
     best = max(counted, key=lambda bound: bound.epsilon)
     verdict = "refuted" if best.epsilon > facts["claimed"] else "consistent"
     reach = None
     if gaussian:
-        reach = epsilon_exact(float(np.mean([*under_d.reach, *under_other.reach])) / 2.0, budget.delta)
+        reach = epsilon_exact(float(np.mean([*under_d.reach, *under_other.reach])) / 2.0, delta)
     return AuditReport(
         **facts,
         epsilon=best.epsilon,
@@ -297,7 +220,7 @@ def audit(
         bounds=bounds,
         checks=tuple(checks),
         verdict=verdict,
-        sentence=_sentence(facts, best, verdict, 2 * each),
+        sentence=sentence_of(facts, best, verdict, 2 * each),
         seconds=time.perf_counter() - began,
         scores=scores,
     )
@@ -365,152 +288,3 @@ def plan_differences(one: Plan, two: Plan) -> list[str]:
         "route": (one.route.acts, two.route.acts),
     }
     return [name for name, (a, b) in parts.items() if not np.array_equal(np.asarray(a), np.asarray(b))]
-
-
-def _refuted_by_its_plan(facts: dict[str, Any], leaks: list[str], seconds: float) -> AuditReport:
-    sentence = (
-        f"refuted: the plan itself depends on the record. {', '.join(leaks)} differ between two neighbouring data "
-        f"sets, and a plan is public; no epsilon covers that, so nothing was run.{_what(facts)}"
-    )
-    return _refuted(facts, (), sentence, seconds)
-
-
-def _refuted_by_its_noise(
-    facts: dict[str, Any], checks: list[Check], failed: list[Check], seconds: float
-) -> AuditReport:
-    worst = "; ".join(f"{check.name}: {check.finding}" for check in failed)
-    sentence = (
-        f"refuted: the {facts['mechanism']} mechanism of {facts['algorithm']} claims epsilon {facts['claimed']:.4g} at "
-        f"delta {facts['delta']:g}, and its noise, or what it is added to, is not what that charges for. {worst}. No "
-        f"epsilon covers that.{_what(facts)}"
-    )
-    return _refuted(facts, tuple(checks), sentence, seconds)
-
-
-def _refuted(facts: dict[str, Any], checks: tuple[Check, ...], sentence: str, seconds: float) -> AuditReport:
-    """The report of a claim that was refuted before the second layer."""
-    return AuditReport(
-        **facts,
-        epsilon=math.inf,
-        runs=0,
-        reach=None,
-        bounds=(),
-        checks=checks,
-        verdict="refuted",
-        sentence=sentence,
-        seconds=seconds,
-        scores={},
-    )
-
-
-# -- scores: larger under D
-
-
-def _scores(
-    first: Evidence, second: Evidence, cut: int
-) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """Every score of the counted runs, and of the held-out ones."""
-    learnt = _learn(first.residuals[:cut], second.residuals[:cut])
-    every = {
-        "ratio": (first.ratio, second.ratio),
-        "learnt": (learnt(first.residuals), learnt(second.residuals)),
-    }
-    counted = {name: (a[cut:], b[cut:]) for name, (a, b) in every.items()}
-    held_out = {name: (a[:cut], b[:cut]) for name, (a, b) in every.items()}
-    return counted, held_out
-
-
-def _learn(first: np.ndarray, second: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The log-likelihood ratio of two Gaussians fitted to the residuals of held-out runs.
-
-    It does not depend on the mechanism. Repeated noise gives a direction of (almost) no variance, and noise or steps
-    that depend on the record give other means or covariances: the fit detects both.
-    """
-    both = np.concatenate([first, second])
-    centre, spread = both.mean(axis=0), both.std(axis=0)
-    spread = np.maximum(spread, np.finfo(float).tiny ** 0.5)
-
-    def standard(x: np.ndarray) -> np.ndarray:
-        return (x - centre) / spread
-
-    fits = []
-    for part in (standard(first), standard(second)):
-        variance, axes = np.linalg.eigh(np.atleast_2d(np.cov(part, rowvar=False)))
-        width = np.sqrt(np.maximum(variance, FLOOR))
-        fits.append((part.mean(axis=0), axes / width, np.log(width).sum()))
-
-    def score(x: np.ndarray) -> np.ndarray:
-        rows = standard(x)
-        distance = [0.5 * (((rows - mean) @ factor) ** 2).sum(axis=1) + logs for mean, factor, logs in fits]
-        return distance[1] - distance[0]
-
-    return score
-
-
-# -- bounds
-
-
-def _bounds(
-    score: str,
-    first: np.ndarray,
-    second: np.ndarray,
-    held_out: tuple[np.ndarray, np.ndarray],
-    delta: float,
-    doubt: float,
-) -> list[Bound]:
-    """Both kinds of bound for one score, thresholds from the held-out runs, counts from the others."""
-    found = []
-    for kind in ("any", "gaussian"):
-        at = _best_threshold(*held_out, delta, doubt) if kind == "any" else _middle(*held_out)
-        alarms, misses, runs = *_errors(first, second, at), len(first)
-        mu = None
-        if kind == "any":
-            epsilon = float(epsilon_limit(alarms, runs, misses, runs, delta, doubt))
-        else:
-            mu = mu_limit(2 * runs - alarms - misses, 2 * runs, doubt)
-            epsilon = epsilon_exact(mu * mu / 2.0, delta)
-        found.append(Bound(score, kind, epsilon, mu, at, alarms, misses, runs))
-    return found
-
-
-def _errors(first: np.ndarray, second: np.ndarray, threshold: float) -> tuple[int, int]:
-    """Runs under D that are called D', and the other way round."""
-    return int((first < threshold).sum()), int((second >= threshold).sum())
-
-
-def _middle(first: np.ndarray, second: np.ndarray) -> float:
-    """Half-way between the medians: the best threshold between two normal distributions of equal variance."""
-    return float((np.median(first) + np.median(second)) / 2.0)
-
-
-def _best_threshold(first: np.ndarray, second: np.ndarray, delta: float, doubt: float) -> float:
-    candidates = np.unique(np.quantile(np.concatenate([first, second]), np.linspace(0.0, 1.0, THRESHOLDS)))
-    candidates = np.append(candidates, _middle(first, second))
-    alarms = np.searchsorted(np.sort(first), candidates, side="left")
-    misses = len(second) - np.searchsorted(np.sort(second), candidates, side="left")
-    return float(candidates[np.argmax(epsilon_limit(alarms, len(first), misses, len(second), delta, doubt))])
-
-
-def _sentence(facts: dict[str, Any], best: Bound, verdict: str, runs: int) -> str:
-    claim = f"epsilon {facts['claimed']:.4g} at delta {facts['delta']:g}"
-    sure = f"{100 * facts['confidence']:.12g} % confidence"  # never rounded up to 100
-    basis = "a bound for any mechanism" if best.kind == "any" else "a bound against claims of mu-GDP, such as this"
-    who = f"{facts['mechanism']} mechanism of {facts['algorithm']}"
-    if verdict == "refuted":
-        return (
-            f"refuted: the {who} claims {claim}, and {runs} runs show at least {best.epsilon:.4g} ({basis}), at {sure}."
-            f"{_what(facts)}"
-        )
-    return (
-        f"consistent: the {who} claims {claim}; {runs} runs with the {facts['canary']} canary show at least "
-        f"{best.epsilon:.4g} ({basis}), at {sure}.{_what(facts)}"
-    )
-
-
-def _what(facts: dict[str, Any]) -> str:
-    """A note if the audited noise is not that of a private run."""
-    if facts["mechanism"] == "objective":
-        return (
-            " A simulation was audited: no other runs have noise in the objective, whose claim is about real numbers."
-        )
-    return " A simulation was audited." if facts["mechanism"] in SOUND and facts["noise"] == "seed" else ""

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from relaydp.errors import InputError
+
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 GIB = 2**30
 LITTLE_MEMORY, LITTLE_DISK, NO_DISK = 2 * GIB, 1 * GIB, GIB // 20
@@ -162,12 +164,17 @@ def machine() -> Iterator[Finding]:
     import jax
 
     yield Finding("devices", OK, ", ".join(f"{device.platform}:{device.id}" for device in jax.devices()))
-    wide = jax.numpy.ones(1).dtype == "float64"
+    try:
+        import relaydp._jax  # noqa: F401 (JAX's settings)
+    except InputError:  # JAX_ENABLE_X64 is 0
+        wide = False
+    else:
+        wide = jax.numpy.ones(1).dtype == "float64"
     yield Finding(
         "float64",
         OK if wide else PROBLEM,
         "on" if wide else "off",
-        "" if wide else "Noise needs all its bits: unset JAX_ENABLE_X64 and import relaydp before changing JAX.",
+        "" if wide else "Noise needs all its bits: unset JAX_ENABLE_X64, or set it to 1.",
     )
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     plain = encoding not in ("utf8", "utf16", "utf32")

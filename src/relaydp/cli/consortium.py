@@ -379,7 +379,7 @@ def _party(text: str) -> dict[str, Any]:
 
 def _edges(graph: str | None, edges: str | None, names: list[str]) -> list[list[str]]:
     """Pairs of names: of a named graph, or as listed. Names may have hyphens: a pair is split where both are known."""
-    from relaydp.graph.topologies import PLAIN
+    from relaydp.graph.named import PLAIN
 
     if graph is not None and edges is not None:
         raise InputError(f"--graph {graph} and --edges both say who talks to whom. Leave one out.")

@@ -169,7 +169,7 @@ def _run_on_ray(settings: Config, address: str | None, transcript: bool, report:
     report("planning")
     if not silent:
         tell_before(problem, network, asked, settings)
-    from relaydp.cluster.solving_apart import solve_on_ray
+    from relaydp.cluster import solve_on_ray
 
     return solve_on_ray(problem, network, **asked, transcript=transcript, address=address)
 

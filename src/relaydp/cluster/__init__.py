@@ -14,7 +14,7 @@ _HOMES = {
     "read_study": "relaydp.cluster.study",
     "run_study": "relaydp.cluster.scheduler",
     "solve_apart": "relaydp.cluster.solving_apart",
-    "solve_on_ray": "relaydp.cluster.solving_apart",
+    "solve_on_ray": "relaydp.cluster.one_node",
 }
 
 __all__ = ["Study", "read_study", "run_study", "solve_apart", "solve_on_ray"]
@@ -27,6 +27,7 @@ def __getattr__(name: str) -> Any:
 
 
 if TYPE_CHECKING:
+    from relaydp.cluster.one_node import solve_on_ray
     from relaydp.cluster.scheduler import run_study
-    from relaydp.cluster.solving_apart import solve_apart, solve_on_ray
+    from relaydp.cluster.solving_apart import solve_apart
     from relaydp.cluster.study import Study, read_study

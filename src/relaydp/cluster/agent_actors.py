@@ -34,9 +34,9 @@ from relaydp.party.noise import Seeded
 from relaydp.party.party import Draw, Keyed, LocalParty
 from relaydp.planning.run_plan import Plan
 from relaydp.problem import Problem, ProblemSpec
+from relaydp.problem.curvature import MANY_AGENTS, longest_curvatures
 from relaydp.problem.kernels import dispatch
 from relaydp.problem.loss import LinearLoss
-from relaydp.problem.problem import MANY_AGENTS, longest_curvatures
 
 RETRIES = 8  # restarts of a process per call; one that needs too much memory fails each time
 ONE_THREAD = 2**17  # values: `problem.kernels.gradient` keeps fewer records in one part, which one thread sums

@@ -118,17 +118,34 @@ def make_task(
         loss = choose("loss", loss.replace("_", "-"), LOSSES)
     elif not callable(loss):
         raise InputError(f"loss={short(loss)}; it must be a name ({', '.join(LOSSES)}) or a function of (x, a, b).")
+    _check_features(columns, features, label)
+    _check_classes(loss, classes)
+    if isinstance(ranges, str):
+        raise InputError(
+            f"ranges={ranges!r} would look at the records of all agents together; pass (low, high), known without the "
+            "records."
+        )
+    names = None if columns is None else tuple(map(str, columns))
+    listed = None if classes is None else tuple(classes)
+    width = None if features is None else int(features)
+    return ProblemSpec(loss, names, width, label, listed, ranges=ranges, **options)
+
+
+def _check_features(columns: Sequence[str] | None, features: int | None, label: str | None) -> None:
     if (columns is None) == (features is None):
         raise InputError(
             "exactly one of columns= and features= must be given. Pass the features' names in order (columns=[...], "
             "with label=), or their number (features=N) for files without names."
         )
     if columns is not None:
-        columns = tuple(map(str, columns))
-        if not columns or len(set(columns)) != len(columns) or label is None or label in columns:
+        names = tuple(map(str, columns))
+        if not names or len(set(names)) != len(names) or label is None or label in names:
             raise InputError(f"columns={short(columns)} and label={label!r}; all these names must be different.")
     elif not isinstance(features, int | np.integer) or isinstance(features, bool) or features < 1:
         raise InputError(f"features={features!r}; it must be a whole number, 1 or more.")
+
+
+def _check_classes(loss: str | Callable[..., Any], classes: Sequence[Any] | None) -> None:
     if loss in CLASSIFIERS and classes is None:
         raise InputError(
             f"the {loss} loss needs classes=. Pass every label there may be, such as classes=[0, 1]: they are not "
@@ -136,14 +153,6 @@ def make_task(
         )
     if loss not in CLASSIFIERS and classes is not None:
         raise InputError(f"classes= is for classification, and the {loss} loss predicts numbers; leave it out.")
-    if isinstance(ranges, str):
-        raise InputError(
-            f"ranges={ranges!r} would look at the records of all agents together; pass (low, high), known without the "
-            "records."
-        )
-    listed = None if classes is None else tuple(classes)
-    width = None if features is None else int(features)
-    return ProblemSpec(loss, columns, width, label, listed, ranges=ranges, **options)
 
 
 # -- at the agent

@@ -47,29 +47,29 @@ def ray_workers(
 ) -> Iterator[RayWorkers]:
     """Actors on the cluster at `address`, or on one started here; all are ended at the end."""
     with connect(address) as ray:
-        workers = RayWorkers(ray, resources, min(jobs or _room(ray, resources), most))
+        workers = RayWorkers(ray, resources, min(jobs or _capacity(ray, resources), most))
         try:
             yield workers
         finally:
             workers.close()
 
 
-def _room(ray: Any, resources: ResourcesSection) -> int:
+def _capacity(ray: Any, resources: ResourcesSection) -> int:
     """How many workers fit on the cluster, node by node."""
-    room = 0
+    fitting = 0
     for node in ray.nodes():
         if node["Alive"]:
             has = node["Resources"]
             fits = int(has.get("CPU", 0) // resources.cpus)
             if resources.gpus:
                 fits = min(fits, int(has.get("GPU", 0) // resources.gpus))
-            room += fits
-    if not room:
+            fitting += fits
+    if not fitting:
         raise InputError(
             f"a task asks for {resources.cpus} CPUs and {resources.gpus} GPUs, and no node of the cluster has them; "
             "lower [resources] in the study, or add nodes (`ray status` shows what there is)."
         )
-    return room
+    return fitting
 
 
 class RayWorkers:

@@ -89,7 +89,7 @@ def run_study(
         with _crew(on, study, jobs, len(todo), address) as workers:
             kept.begin(overwrite)  # only now, so that a failed connection leaves no folder
             try:
-                conduct(workers, todo, len(tasks), study.runs, kept.keep, progress)
+                run_tasks(workers, todo, len(tasks), study.runs, kept.keep, progress)
             finally:
                 table = kept.merge(tasks)
         return table
@@ -113,7 +113,7 @@ def _crew(on: str, study: Study, jobs: int | None, most: int, address: str | Non
     return ray_workers(study.resources, jobs, most, address)
 
 
-def conduct(
+def run_tasks(
     workers: Workers,
     todo: Sequence[StudyTask],
     tasks_in_all: int,

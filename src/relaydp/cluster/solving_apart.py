@@ -1,4 +1,4 @@
-"""solve_apart: one model over agents whose records do not fit one node. solve_on_ray: a whole run on another node.
+"""solve_apart: one model over agents whose records do not fit one node.
 
 Each agent is a Ray actor that reads its own part on its own node. The process that calls `solve_apart` plans from
 public facts, holds the baton and writes the checkpoint; about the records it learns how many there are, how many
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import json
 import math
 import threading
@@ -26,7 +25,7 @@ import numpy as np
 
 from relaydp import defaults
 from relaydp.algorithm import find_algorithm
-from relaydp.cluster.agent_actors import PartySetup, Placement, RayAgents, check_travels
+from relaydp.cluster.agent_actors import PartySetup, Placement, RayAgents
 from relaydp.cluster.checkpoint import Keeper, Standing
 from relaydp.cluster.connection import connect
 from relaydp.cluster.partitions import About, Part, list_parts, make_task
@@ -34,7 +33,7 @@ from relaydp.cluster.relay import Agents, RelayEnd, Watch, walk
 from relaydp.cluster.rounds import go_round
 from relaydp.engine.loop import GROWTH, Outcome, public_radius
 from relaydp.engine.progress import Progress, shown
-from relaydp.engine.solver import _verdict, facts_config, make_result, solve
+from relaydp.engine.solver import _verdict, facts_config, make_result
 from relaydp.errors import InputError, PrivacyError
 from relaydp.graph import Graph, Rounds
 from relaydp.oracle.randomness import Simulated, check_seed
@@ -43,10 +42,9 @@ from relaydp.planning.directions import Directions
 from relaydp.planning.planner import AUTO, Limits, agent_epsilons, make_plan
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import PRICED, Budget
-from relaydp.problem import Problem, ProblemSpec, build_again, custom
-from relaydp.problem.loss import CustomLoss
+from relaydp.problem import Problem, ProblemSpec
 from relaydp.problem.spec import misplaced
-from relaydp.prox import Regulariser, from_spec
+from relaydp.prox import Regulariser
 from relaydp.result import Result, versions
 
 PATIENCE = 600.0  # seconds that one answer may take
@@ -145,7 +143,7 @@ def solve_apart(
     check_seeded(budget is not None, seed)
     seed = 0 if seed is None else seed
     check_seed(seed)
-    _check_patience(patience)
+    check_patience(patience)
     options = dict(l1=l1, l2=l2, regulariser=regulariser, record_norm=record_norm, clip=clip)
     options |= dict(label_bound=label_bound, threshold=threshold, smoothness=smoothness, dim=dim)
     given = {name: value for name, value in options.items() if value is not None}
@@ -197,7 +195,7 @@ def _fitting(loss: Any, given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _check_patience(patience: object) -> None:
+def check_patience(patience: object) -> None:
     if not (isinstance(patience, int | float) and math.isfinite(patience) and patience > 0):
         raise InputError(f"patience={patience!r}; it must be a finite number of seconds above 0.")
 
@@ -229,7 +227,8 @@ def solve_with(
     keeper = Keeper(checkpoint, identity, every)
     standing = keeper.load(graph.agents)
     kept = max((each.kept for each in abouts), key=_width)
-    told = PartySetup(_brief(plan), graph, asked.seed, abouts[0].raw, kept, tuple(each.fingerprint for each in abouts))
+    prints = tuple(each.fingerprint for each in abouts)
+    told = PartySetup(_without_route(plan), graph, asked.seed, abouts[0].raw, kept, prints)
     setup = [crew.put(told)]
     inputs = step_inputs(
         plan.algorithm, graph, 0, plan.facts.sizes, plan.steps, problem.terms, problem.dim, plan.mechanism is None
@@ -303,7 +302,7 @@ def _plan(problem: Problem, graph: Graph, asked: Asked) -> Plan:
     return plan
 
 
-def _brief(plan: Plan) -> Plan:
+def _without_route(plan: Plan) -> Plan:
     """The plan as agents need it: without the route, which may have millions of hops, and without the trials."""
     empty = np.zeros((0, plan.facts.agents))
     return replace(
@@ -410,66 +409,3 @@ def _wait(coroutine: Any) -> Any:
     if fine:
         return value
     raise value
-
-
-# -- a run that fits one node
-
-
-def solve_on_ray(
-    problem: Problem,
-    graph: Graph,
-    *arguments: Any,
-    address: str | None = None,
-    cores: int | None = None,
-    cpus: float = 1.0,
-    gpus: float = 0.0,
-    patience: float = 24 * 3600.0,
-    **options: Any,
-) -> Result:
-    """`relaydp.solve(problem, graph, ...)` as one task on a Ray cluster: the same result, bit for bit on one kind of
-    machine. The task asks for so many CPUs and GPUs; it must finish within `patience` seconds.
-
-    With a budget it is a simulation, and needs `seed=`."""
-    _check_patience(patience)
-    try:
-        asked = inspect.signature(solve).bind(problem, graph, *arguments, **options).arguments
-    except TypeError as error:
-        raise InputError(f"{error}; the arguments must be those that relaydp.solve takes.") from None
-    check_seeded(asked.get("budget") is not None, asked.get("seed"))
-    options.pop("progress", None)  # it cannot be called from another process
-    with connect(address, cores=cores) as ray:
-        shape = (problem.spec, problem.loss.fn if isinstance(problem.loss, CustomLoss) else None)
-        split = problem.split if problem.spec["agents"] is None else None
-        if shape[1] is not None:
-            check_travels(ray, ProblemSpec(shape[1]))
-        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(_solve_there)
-        reference = task.remote(ray.put(problem.data), shape, split, graph, arguments, options)
-        try:
-            return ray.get(reference, timeout=patience)
-        except ray.exceptions.GetTimeoutError:
-            ray.cancel(reference, force=True)
-            raise InputError(
-                f"the run did not finish within {patience:g} s, or no node has {cpus:g} CPUs and {gpus:g} GPUs free; "
-                "look with `ray status`, or allow more time with patience=."
-            ) from None
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from None
-        except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
-            raise InputError(
-                f"the process that ran it died four times ({type(error).__name__}), most likely because it ran out of "
-                "memory. Use a node that can hold all records, or relaydp.cluster.solve_apart if there is none."
-            ) from None
-
-
-def _solve_there(data: Any, shape: Any, split: Any, graph: Graph, arguments: Any, options: Any) -> Result:
-    """Runs on the node: build the problem again, because compiled code is not found for a pickled one, and solve it."""
-    spec, function = shape
-    agents = spec["agents"] if split is None else [len(data)]
-    if function is None:
-        problem = build_again({**spec, "agents": agents}, data)
-    else:
-        given = {name: spec[name] for name in ("l2", "record_norm", "ranges", "clip", "smoothness", "dim")}
-        problem = custom(function, data, agents, regulariser=from_spec(spec["regulariser"]), **given)
-    if split is not None:
-        problem = replace(problem, split=split, spec=spec)
-    return solve(problem, graph, *arguments, progress=False, **options)

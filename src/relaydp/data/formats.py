@@ -95,19 +95,7 @@ def read_table(
     (('age',), [1, 0], ['north', 'south'])
     """
     path = Path(path).expanduser()
-    kind = file_kind(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; it must be a {kind or 'CSV or other'} file. Pass a file in it.")
-    if kind is None:
-        cure = CURES.get(
-            path.suffix.lower(), "Rename it if it holds one of these (commas: .csv, tabs: .tsv), or convert it."
-        )
-        raise InputError(
-            f"{path.name!r} has a suffix that relaydp does not read; it must be one of {', '.join(KINDS)} (CSV, TSV "
-            f"and LIBSVM also as .gz or .bz2). {cure}"
-        )
-    if not path.is_file():
-        raise InputError(f"{path} does not exist; it must be a {kind} file. {nearest_file(path) or 'Check the path.'}")
+    kind = _readable_kind(path)
     groups, drop = _names(groups), _names(drop)
     if kind in ("LIBSVM", "NPZ") and (label is not None or groups or drop):
         raise InputError(
@@ -133,6 +121,24 @@ def read_table(
             records = to_records(table, path, label, groups, drop, ranges)
     check_width(records, features)
     return records
+
+
+def _readable_kind(path: Path) -> str:
+    """The kind of a file that is there and that relaydp reads."""
+    kind = file_kind(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; it must be a {kind or 'CSV or other'} file. Pass a file in it.")
+    if kind is None:
+        cure = CURES.get(
+            path.suffix.lower(), "Rename it if it holds one of these (commas: .csv, tabs: .tsv), or convert it."
+        )
+        raise InputError(
+            f"{path.name!r} has a suffix that relaydp does not read; it must be one of {', '.join(KINDS)} (CSV, TSV "
+            f"and LIBSVM also as .gz or .bz2). {cure}"
+        )
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; it must be a {kind} file. {nearest_file(path) or 'Check the path.'}")
+    return kind
 
 
 def check_width(records: Records, features: int | None) -> None:
@@ -210,17 +216,8 @@ def read_libsvm(path: Path, features: int | None = None) -> tuple[np.ndarray, np
 def _blame_line(path: Path, features: int | None) -> None:
     """The parser reports what it could not read but not where; find the line."""
     for number, line in enumerate(unpacked(path).splitlines(), start=1):
-        words = line.split(b"#")[0].split()
-        indices: list[int] = []
-        try:
-            for word in words[:1] + [part for pair in words[1:] for part in pair.split(b":", 1)[-1:]]:
-                float(word)
-            indices = [int(pair.split(b":", 1)[0]) for pair in words[1:] if not pair.startswith(b"qid:")]
-        except ValueError:
-            broken = True
-        else:
-            broken = any(pair.count(b":") != 1 for pair in words[1:]) or sorted(set(indices)) != indices
-        if broken:
+        indices = _indices_of(line)
+        if indices is None:
             text = line[:60].decode("ascii", "backslashreplace")
             raise InputError(
                 f"{path.name} has {text!r} in row {number}; it must be 'label index:value ...' with rising indices. "
@@ -234,6 +231,20 @@ def _blame_line(path: Path, features: int | None) -> None:
                 f"{path.name} has index {outside[0]} in line {number}; indices must be from 1 to {most}. Correct that "
                 f"line{more}."
             )
+
+
+def _indices_of(line: bytes) -> list[int] | None:
+    """The indices in a line 'label index:value ...'; None if it is not one, or they do not rise."""
+    words = line.split(b"#")[0].split()
+    pairs = words[1:]
+    try:
+        for word in words[:1] + [pair.split(b":", 1)[-1] for pair in pairs]:
+            float(word)
+        indices = [int(pair.split(b":", 1)[0]) for pair in pairs if not pair.startswith(b"qid:")]
+    except ValueError:
+        return None
+    rising = sorted(set(indices)) == indices
+    return indices if rising and all(pair.count(b":") == 1 for pair in pairs) else None
 
 
 def _read_npz(path: Path, ranges: Any) -> Records:

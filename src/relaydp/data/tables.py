@@ -116,24 +116,12 @@ def to_records(
     drop: tuple[str, ...],
     ranges: Any,
 ) -> Records:
+    _check_table(table, path)
     names = table.column_names
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise InputError(
-            f"{path.name} has more than one column {min(twice)!r}; every column needs its own name. Rename one."
-        )
-    if table.num_rows == 0:
-        raise InputError(f"{path.name} has columns but no rows; it must have at least one record. Check its source.")
     for name in (*groups, *drop, *(() if label is None else (label,))):
         choose(f"column in {path.name}", name, names)
     label = _label_column([name for name in names if name not in (*groups, *drop)], path) if label is None else label
-    for name in {label, *groups, *drop}:
-        uses = [use for use, chosen in (("label", (label,)), ("groups", groups), ("drop", drop)) if name in chosen]
-        if len(uses) > 1:
-            raise InputError(
-                f"column {name!r} is used as {' and as '.join(uses)}; a column has one use. Leave one out."
-            )
-
+    _check_uses(label, groups, drop)
     features = [name for name in names if name not in (label, *groups, *drop)]
     if not features:
         raise InputError(
@@ -151,6 +139,26 @@ def to_records(
     y = whole_labels(_values(table.column(label), label))
     kept = {name: whole_labels(_values(table.column(name), name)) for name in groups}
     return Records(X, y, ranges=ranges, groups=kept, columns=tuple(features), name=path.stem)
+
+
+def _check_table(table: pa.Table, path: Path) -> None:
+    names = table.column_names
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise InputError(
+            f"{path.name} has more than one column {min(twice)!r}; every column needs its own name. Rename one."
+        )
+    if table.num_rows == 0:
+        raise InputError(f"{path.name} has columns but no rows; it must have at least one record. Check its source.")
+
+
+def _check_uses(label: str, groups: tuple[str, ...], drop: tuple[str, ...]) -> None:
+    for name in {label, *groups, *drop}:
+        uses = [use for use, chosen in (("label", (label,)), ("groups", groups), ("drop", drop)) if name in chosen]
+        if len(uses) > 1:
+            raise InputError(
+                f"column {name!r} is used as {' and as '.join(uses)}; a column has one use. Leave one out."
+            )
 
 
 def _label_column(names: list[str], path: Path) -> str:

@@ -66,30 +66,30 @@ class RelayEstimator(BaseEstimator):
         epsilon, account = self.epsilon, self.account
         if isinstance(epsilon, bool | np.bool_) or not isinstance(epsilon, Real) or not float(epsilon) > 0:
             raise PrivacyError(
-                f"epsilon={epsilon!r} arrived; needed a number above 0: 0.1 is strong, 1 usual, 10 weak. Pass "
+                f"epsilon={epsilon!r}; it must be a number above 0: 0.1 is strong, 1 usual, 10 weak. Pass "
                 "epsilon=math.inf to fit without privacy."
             )
         if account is not None and not isinstance(account, PrivacyAccount):
-            raise PrivacyError(f"account={short(account)} arrived; needed a relaydp.estimator.PrivacyAccount, or None.")
+            raise PrivacyError(f"account={short(account)}; it must be a relaydp.PrivacyAccount, or None.")
         if float(epsilon) == math.inf:
             if account is not None:
                 raise PrivacyError(
-                    "epsilon=inf arrived with an account: a fit without privacy costs more than any budget. Pass a "
+                    "epsilon=inf was given with an account: a fit without privacy costs more than any budget. Pass a "
                     "finite epsilon, or account=None."
                 )
             return None
         if account is not None and self.random_state is not None:
             raise PrivacyError(
-                f"random_state={short(self.random_state)} arrived with an account; needed random_state=None. Noise "
-                "from a seed can be known, so that such a fit is a simulation, which promises nothing and is not "
+                f"random_state={short(self.random_state)} was given with an account; with one it must be None. "
+                "Noise from a seed can be known, so that such a fit is a simulation, which promises nothing and is not "
                 "charged. Leave random_state out, or pass account=None."
             )
         if self.bounds is None:
             raise PrivacyError(
-                "bounds=None arrived with a finite epsilon; needed bounds=(low, high), two numbers or two lists with "
-                "one number a feature, that are known without the records: what a sensor can show, what a form allows. "
-                "Noise is measured by them, and bounds taken from the records would give their extremes away. Pass "
-                "epsilon=math.inf to fit without privacy."
+                "bounds=None with a finite epsilon; a private fit needs bounds=(low, high), two numbers or two lists "
+                "with one number per feature, that are known without the records: what a sensor can show, what a form "
+                "allows. Noise is measured by them, and bounds taken from the records would give their extremes away. "
+                "Pass epsilon=math.inf to fit without privacy."
             )
         return Budget(float(epsilon), self.delta)
 
@@ -166,7 +166,7 @@ class RelayEstimator(BaseEstimator):
         """Each record's agent, and the agents' names in order."""
         if sites is None:
             if isinstance(self.agents, bool) or not isinstance(self.agents, Integral) or self.agents < 2:
-                raise InputError(f"agents={self.agents!r} arrived; needed a whole number, 2 or more, or pass sites=.")
+                raise InputError(f"agents={self.agents!r}; it must be a whole number, 2 or more. Or pass sites=.")
             names = np.arange(min(int(self.agents), records))
             return np.sort(np.arange(records) % len(names)), names
         try:
@@ -196,7 +196,7 @@ class RelayEstimator(BaseEstimator):
                 graph = from_edges(graph, agents)
             except TypeError:
                 raise InputError(
-                    f"graph={short(graph)} arrived; needed a name such as 'ring' or 'grid:2x4', a relaydp.Graph, or a "
+                    f"graph={short(graph)}; it must be a name such as 'ring' or 'grid:2x4', a relaydp.Graph, or a "
                     "list of edges such as [(0, 1), (1, 2)]."
                 ) from None
         if graph.agents != agents:

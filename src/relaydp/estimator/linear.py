@@ -142,9 +142,9 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
         budget = self._budget()
         if budget is not None and self.target_bound is None:
             raise PrivacyError(
-                "target_bound=None arrived with a finite epsilon; needed target_bound=(low, high), two numbers known "
-                "without the records. Noise is measured by it, and bounds taken from the targets would give their "
-                "extremes away. Pass epsilon=math.inf to fit without privacy."
+                "target_bound=None with a finite epsilon; a private fit needs target_bound=(low, high), two numbers "
+                "known without the records. Noise is measured by it, and bounds taken from the targets would give "
+                "their extremes away. Pass epsilon=math.inf to fit without privacy."
             )
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         y = y.astype(np.float64)

@@ -147,9 +147,9 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         budget = self._budget()
         if budget is not None and self.random_state is None and self.classes is None:
             raise PrivacyError(
-                "classes=None arrived for a private fit; needed classes=[...], every label there can be, known without "
-                "the records: one record could add a class to those in y. Pass random_state=0, say, for a simulation "
-                "without a promise, or epsilon=math.inf to fit without privacy."
+                "classes=None with a finite epsilon; a private fit needs classes=[...], every label there can be, "
+                "known without the records: one record could add a class to those in y. Pass random_state=0, say, for "
+                "a simulation without a promise, or epsilon=math.inf to fit without privacy."
             )
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         check_classification_targets(y)
@@ -205,6 +205,6 @@ def _public_classes(given: Any) -> np.ndarray:
         classes = np.empty(0)
     if len(classes) < 2 or len(classes) != len(listed) or {type(v) for v in listed} >= {str, int}:
         raise InputError(
-            f"classes={short(given)} arrived; needed two or more different labels, all texts or all numbers."
+            f"classes={short(given)}; it must be a list of two or more different labels, all texts or all numbers."
         )
     return classes

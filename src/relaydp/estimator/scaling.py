@@ -15,7 +15,7 @@ from relaydp.problem.bounds import Scale
 
 
 def ends_of(name: str, bounds: Any, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """The bounds (low, high) as two arrays with one number a column.
+    """The bounds (low, high) as two arrays with one number per column.
 
     >>> low, high = ends_of("bounds", (0, [10, 4]), columns=2)
     >>> low.tolist(), high.tolist()
@@ -25,7 +25,7 @@ def ends_of(name: str, bounds: Any, columns: int) -> tuple[np.ndarray, np.ndarra
     try:
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (columns,)).copy() for end in bounds)
     except (TypeError, ValueError):
-        raise InputError(f"{name}={short(bounds)} arrived; needed (low, high): {each}.") from None
+        raise InputError(f"{name}={short(bounds)}; it must be (low, high): {each}.") from None
     wrong = ~(np.isfinite(low) & np.isfinite(high) & (low <= high))
     if wrong.any():
         at = int(np.argmax(wrong))

@@ -95,7 +95,7 @@ def _first_visits(order: np.ndarray) -> np.ndarray:
 def lap_shape(graph: Graph, walk: str, start: int = 0) -> tuple[int, int]:
     """How many hops a lap of a closed walk has, and which of them, counted from 1, is the last at which an agent acts.
 
-    >>> from relaydp.graph.topologies import path, ring
+    >>> from relaydp.graph import path, ring
     >>> lap_shape(ring(4), "cyclic"), lap_shape(path(3), "tour", start=1)
     ((4, 4), (4, 4))
     """
@@ -187,7 +187,7 @@ def route(graph: Graph, walk: str, activations: int, *, key: jax.Array, start: i
     begins with the route for fewer.
 
     >>> import jax
-    >>> from relaydp.graph.topologies import ring
+    >>> from relaydp.graph import ring
     >>> laps = route(ring(4), "cyclic", 3, key=jax.random.key(0))
     >>> len(laps), laps.plf, laps.holder[:5].tolist()
     (12, 3, [0, 1, 2, 3, 0])

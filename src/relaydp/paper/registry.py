@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from relaydp.errors import choose
 from relaydp.paper.attacks import ATTACKS
-from relaydp.paper.complexity import COMPLEXITY
+from relaydp.paper.complexity_page import COMPLEXITY
 from relaydp.paper.convergence import figure
 from relaydp.paper.experiment import Experiment
 from relaydp.paper.relations import RELATIONS

@@ -139,7 +139,7 @@ def _options(cell: Run) -> dict[str, Any]:
 def measure(cell: Run, progress: Progress | None = None) -> dict[str, Any]:
     """Medians and quartiles over the seeds, a curve, the messages, and the seconds of one run."""
     graph = ring(AGENTS)
-    problem = problem_of(cell.loss, cell.data, cell.setting, cell.l1)  # data that is not here is no outcome to keep
+    problem = problem_of(cell.loss, cell.data, cell.setting, cell.l1)  # data that is not here is not an outcome to keep
     try:
         plans, keys = plan_seeds(problem, graph, range(cell.seeds), **_options(cell))
         if cell.per_record:

@@ -319,11 +319,27 @@ def model(algorithm: Algorithm, inputs: StepInputs, parts: Array) -> Array:
 
 # -- which algorithms can run on a network
 
+TRIED = 3, 2  # agents and dim of the problem that an algorithm is tried on
+
 
 @cache
 def _obstacle(algorithm: Algorithm) -> str | None:
-    """Why a network cannot run this algorithm; None if it can. It is tried with the middle one of three agents on a
-    path."""
+    """Why a network cannot run this algorithm; None if it can: by what it declares, by the shapes of its state and
+    messages, and by a trial with the middle one of three agents on a path."""
+    if said := _declared_obstacle(algorithm):
+        return said
+    agents, dim = TRIED
+    graph, facts = path(agents), Facts(agents, np.full(agents, 9), dim, np.ones(agents), 0.1, 1.0, True)
+    walk = "tour" if algorithm.kind == "relay" else "all"
+    steps = choose_steps(algorithm, "paper", facts, graph, walk, 1, None)[0]
+    inputs = step_inputs(algorithm, graph, 1, facts.sizes, steps, Terms(none(), 0.1, 0), dim)
+    try:
+        return _shape_obstacle(algorithm, inputs) or _trial_obstacle(algorithm, inputs)
+    except PrivacyError as refusal:  # the oracle's own: asked twice, or in a loop
+        return str(refusal)[:-1]
+
+
+def _declared_obstacle(algorithm: Algorithm) -> str | None:
     relay = algorithm.kind == "relay"
     if "gradient" not in algorithm.mechanisms:
         return "it does not ask its records for gradients, and a network supports noise on gradients only"
@@ -333,14 +349,13 @@ def _obstacle(algorithm: Algorithm) -> str | None:
         return "it needs every agent in every lap, and a party may be lost"
     if relay and algorithm.receive is None:
         return "it does not define what the next holder knows from the baton alone (Algorithm.receive)"
-    agents, dim = 3, 2
-    graph, facts = path(agents), Facts(agents, np.full(agents, 9), dim, np.ones(agents), 0.1, 1.0, True)
-    steps = choose_steps(algorithm, "paper", facts, graph, "tour" if relay else "all", 1, None)[0]
-    inputs = step_inputs(algorithm, graph, 1, facts.sizes, steps, Terms(none(), 0.1, 0), dim)
-    try:
-        state, payload = jax.eval_shape(partial(_start, algorithm), inputs)
-    except PrivacyError as refusal:
-        return str(refusal)[:-1]
+    return None
+
+
+def _shape_obstacle(algorithm: Algorithm, inputs: StepInputs) -> str | None:
+    """A party keeps its own rows of the state, and sends a baton or one vector: everything must have these shapes."""
+    relay, (agents, dim) = algorithm.kind == "relay", TRIED
+    state, payload = jax.eval_shape(partial(_start, algorithm), inputs)
     each, baton = {(agents, dim)}, {(dim,)}
     shapes = [{leaf.shape for leaf in jax.tree.leaves(part)} for part in (state, payload)]
     if not (shapes[0] <= each | baton and shapes[1] == baton if relay else shapes == [each, each]):
@@ -350,27 +365,16 @@ def _obstacle(algorithm: Algorithm) -> str | None:
         return f"it sends {sent} vectors at a time; it must send one in a round, and as many as it declares in a relay"
     if not relay and not hasattr(state, "x"):
         return "its agents have no copies x to make an answer of"
+    return None
 
-    @jax.jit
-    def attempt(inputs: StepInputs) -> tuple[Trial, Rows, Any]:
-        """The question and message before any message is received; the new rows afterwards; and what others compute
-        from it."""
-        rows, message = first(algorithm, inputs)
-        came, hop = (message if relay else None), jnp.ones((), jnp.int32)
-        alone = _try(algorithm, inputs, rows, came, None if relay else jnp.full((agents, dim), jnp.nan), hop)
-        told = alone if relay else _try(algorithm, inputs, rows, None, jnp.zeros((agents, dim)), hop)
-        new = _own(algorithm, inputs, told.state)
-        if relay:
-            return alone, new, _known(algorithm, inputs, new, told.message)
-        return alone, new, model(algorithm, inputs, jnp.zeros((agents, dim)))
 
-    try:
-        did, new, others = attempt(inputs)
-    except PrivacyError as refusal:  # the oracle's own: asked twice, or in a loop
-        return str(refusal)[:-1]
+def _trial_obstacle(algorithm: Algorithm, inputs: StepInputs) -> str | None:
+    """Let one agent act with NaN in place of all that it does not know: what it makes must be free of NaN."""
+    relay = algorithm.kind == "relay"
+    did, new, others = _attempt(algorithm, inputs)
     if len(did.asked) != 1:
         return "it asks for no gradient in a step; it must ask for one"
-    if not relay and [sent.shape for sent in did.sent] != [(agents, dim)]:
+    if not relay and [sent.shape for sent in did.sent] != [TRIED]:
         return "its agents exchange messages otherwise than by one call of `Setting.exchange`"
     if not _is_finite(did.asked, did.message):
         missing = "a baton with all that its holder needs" if relay else "its neighbours' messages"
@@ -382,6 +386,21 @@ def _obstacle(algorithm: Algorithm) -> str | None:
     if not relay and not _is_finite(others):
         return "its answer is not made of the agents' copies x alone"
     return None
+
+
+@partial(jax.jit, static_argnums=0)
+def _attempt(algorithm: Algorithm, inputs: StepInputs) -> tuple[Trial, Rows, Any]:
+    """The question and message before any message is received; the new rows afterwards; and what others compute from
+    it."""
+    relay, (agents, dim) = algorithm.kind == "relay", TRIED
+    rows, message = first(algorithm, inputs)
+    came, hop = (message if relay else None), jnp.ones((), jnp.int32)
+    alone = _try(algorithm, inputs, rows, came, None if relay else jnp.full((agents, dim), jnp.nan), hop)
+    told = alone if relay else _try(algorithm, inputs, rows, None, jnp.zeros((agents, dim)), hop)
+    new = _own(algorithm, inputs, told.state)
+    if relay:
+        return alone, new, _known(algorithm, inputs, new, told.message)
+    return alone, new, model(algorithm, inputs, jnp.zeros((agents, dim)))
 
 
 def _is_finite(*parts: Any) -> bool:

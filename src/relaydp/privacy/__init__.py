@@ -14,19 +14,10 @@ from relaydp.privacy.accountant import (
     rho_for,
 )
 from relaydp.privacy.budget import MARGIN, PRICED, SOUND, Budget
-from relaydp.privacy.composition import (
-    epsilon_group,
-    epsilon_pld,
-    epsilon_rdp,
-    epsilon_sampled,
-    gdp_mu,
-    gdp_rho,
-    group_privacy,
-    noise_for_sampled,
-    pure_rho,
-    renyi,
-)
+from relaydp.privacy.composition import epsilon_sampled, noise_for_sampled
+from relaydp.privacy.conversions import epsilon_group, gdp_mu, gdp_rho, group_privacy, pure_rho, renyi
 from relaydp.privacy.ledger import Ledger, Release
+from relaydp.privacy.other_accountants import epsilon_pld, epsilon_rdp
 from relaydp.privacy.schedule import (
     geometric,
     optimal,

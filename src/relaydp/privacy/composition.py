@@ -1,7 +1,4 @@
-"""The cost of other releases: checks with dp-accounting, sampled records, groups of records, conversions.
-
-A release is given by its noise multiplier z = scale / sensitivity, where `sensitivity` is the most that REPLACING one
-record changes, as everywhere in this package. One release of multiplier z costs rho = 1 / (2 z^2).
+"""The cost of releases of sampled records, each given by its noise multiplier z (`releases.py`).
 
 Sampled records. Each record takes part in an activation with probability p, independently and in secret, and the
 agent releases sum(clipped gradients of those that do) / (p m) + N(0, s^2 I). One record adds at most c to the sum
@@ -32,15 +29,11 @@ the grid's step, and convolves by FFT. Losses are first tilted by e^(tilt l), so
 delta and not only with 1:
 
     (4)  P(L = l) = M(tilt) e^(-tilt l) P_tilted(L = l),    M(tilt) = E e^(tilt L)
-
-dp-accounting is imported inside functions, because the import takes a second.
 """
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +43,7 @@ from scipy.special import log_ndtr, ndtri
 
 from relaydp.errors import PrivacyError
 from relaydp.privacy.accountant import check_delta, check_epsilon, epsilon_exact, epsilon_paper, rho_for
+from relaydp.privacy.releases import grouped, numbers, total_rho, whole_number
 
 # Grid points for the composed loss, coarse to fine. Each gives an upper bound; stop when the answer no longer changes.
 _GRIDS = (2**13, 2**15, 2**17, 2**19, 2**21)
@@ -57,178 +51,6 @@ _GRIDS = (2**13, 2**15, 2**17, 2**19, 2**21)
 _SETTLED = 1e-3
 # The probability that may be left out at the ends of a grid, relative to delta.
 _END = 1e-9
-# dp-accounting's grid step, as a part of one release's loss: errs by 1e-4 to 3e-4 of epsilon.
-_FINENESS = 30
-
-
-# --- conversions
-
-
-def gdp_mu(rho: float) -> float:
-    """mu of the Gaussian releases that cost `rho` in all: sqrt(2 rho), the shift in units of the noise.
-
-    >>> gdp_mu(0.5)
-    1.0
-    """
-    return math.sqrt(2 * _least("rho", rho, 0))
-
-
-def gdp_rho(mu: float) -> float:
-    """rho of a mu-GDP Gaussian release: mu^2 / 2. For other mu-GDP mechanisms it holds too (Dong, Roth and Su 2019).
-
-    >>> gdp_rho(1.0)
-    0.5
-    """
-    return _least("mu", mu, 0) ** 2 / 2
-
-
-def renyi(rho: float, alpha: float) -> float:
-    """The Renyi divergence of order alpha > 1 that rho-zCDP allows: rho alpha, its definition.
-
-    >>> renyi(0.25, 8.0)
-    2.0
-    """
-    return _least("rho", rho, 0) * _least("alpha", alpha, 1, above=True)
-
-
-def pure_rho(epsilon: ArrayLike) -> NDArray[np.float64]:
-    """rho of an epsilon-DP release, for numbers or arrays: epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4).
-
-    >>> float(pure_rho(0.5))
-    0.125
-    """
-    return (_numbers("epsilon", epsilon, above=False) ** 2 / 2)[()]
-
-
-def epsilon_group(rho: float, delta: float, records: int) -> float:
-    """epsilon when `records` records of one agent are replaced, and its Gaussian releases cost `rho` in all.
-
-    Each answer moves by up to `records` times the sensitivity: mu becomes k mu and rho k^2 rho, exactly.
-
-    >>> epsilon_group(0.02, 1e-5, 1) == epsilon_exact(0.02, 1e-5)
-    True
-    >>> round(epsilon_group(0.02, 1e-5, 5), 4)
-    4.3772
-    """
-    return epsilon_exact(_least("rho", rho, 0) * _count("records", records) ** 2, delta)
-
-
-def group_privacy(epsilon: float, delta: float, records: int) -> tuple[float, float]:
-    """(epsilon, delta) for k records from that for one: (k epsilon, delta (e^(k epsilon) - 1)/(e^epsilon - 1)).
-
-    For any mechanism, also pure (delta = 0) and sampled ones; for Gaussians `epsilon_group` gives a smaller epsilon.
-
-    >>> group_privacy(0.5, 0.0, 3)
-    (1.5, 0.0)
-    """
-    epsilon, delta, k = check_epsilon(epsilon), _least("delta", delta, 0), _count("records", records)
-    # The triangle inequality over k - 1 intermediate data sets gives a geometric series; infinite means no guarantee.
-    with np.errstate(over="ignore"):
-        grown = float(delta * (np.expm1(k * epsilon) / np.expm1(epsilon))) if delta else 0.0
-    return k * epsilon, min(1.0, grown)
-
-
-# --- checks with dp-accounting
-
-
-def epsilon_rdp(noise_multiplier: ArrayLike, count: ArrayLike, delta: float, *, pure: ArrayLike = ()) -> float:
-    """epsilon of Gaussian releases by dp-accounting's RDP accountant: an upper bound, computed independently.
-
-        noise_multiplier, count   z of the releases, and the number of each; numbers or arrays
-        pure                      epsilon_0 of each further pure release
-
-    >>> round(epsilon_rdp(20.0, 400, 1e-5), 3)  # exact: 4.377
-    4.729
-    """
-    delta = check_delta(delta)
-    z, _, k = grouped(noise_multiplier, 1.0, count)
-    further, times = np.unique(_numbers("pure", pure), return_counts=True)
-    rho = _total(z, k, further, times)
-    if rho in (0.0, math.inf):
-        return rho
-    import dp_accounting
-    from dp_accounting.rdp import RdpAccountant
-
-    # The best order is about 1 + sqrt(ln(1/delta) / rho); dp-accounting's own list ends at 1024.
-    best = math.sqrt(-math.log(delta) / rho)
-    accountant = RdpAccountant(np.maximum(1 + best * np.geomspace(0.1, 10, 101), 1.02).tolist())
-    for one, many in zip(z.tolist(), k.tolist(), strict=True):
-        accountant.compose(dp_accounting.GaussianDpEvent(one), many)
-    for one, many in zip(further.tolist(), times.tolist(), strict=True):
-        accountant.compose(dp_accounting.ZCDpEvent(one**2 / 2), many)
-    return float(accountant.get_epsilon(delta))
-
-
-def epsilon_pld(
-    noise_multiplier: ArrayLike, count: ArrayLike, delta: float, *, sampling: ArrayLike = 1.0, pure: ArrayLike = ()
-) -> float:
-    """epsilon of a list of releases by dp-accounting's privacy loss distributions, all from their discretised parts.
-
-        noise_multiplier, count   z of the releases, and the number of each; numbers or arrays
-        sampling                  p, for releases of Poisson-sampled records
-        pure                      epsilon_0 of each further pure release
-
-    Rounds up, by 1e-4 to 3e-4 of epsilon. 2,000 different releases take about three seconds. It is reliable for delta
-    down to 1e-10: dp-accounting drops about 1e-15 per release.
-
-    >>> round(epsilon_pld(20.0, 400, 1e-5), 2)
-    4.38
-    """
-    delta = check_delta(delta)
-    z, p, k = grouped(noise_multiplier, sampling, count)
-    further, times = np.unique(_numbers("pure", pure), return_counts=True)
-    rho = _total(z, k, further, times)
-    if rho in (0.0, math.inf):
-        return rho
-    # dp-accounting also merges equal Gaussians without sampling and discretises them once; all others once per release.
-    r = 1 / (2 * z)
-    # The loss's standard deviation: 2 r for p = 1, and to first order in p the root of 4 p^2 sinh(r^2).
-    loss = np.minimum(2 * r, 2 * p * np.sqrt(np.sinh(np.minimum(r**2, 700))))
-    total = float(k @ loss**2) + float(times @ further**2)
-    pieces = int(np.where(p == 1, 1, k).sum() + times.sum())
-    step = min(math.sqrt(total / pieces) / _FINENESS, 100.0)  # dp-accounting needs e^step
-    if further.size:  # losses of +-epsilon_0 are rounded up: put the smallest exactly on the grid
-        step = float(further[0]) / 2.0 ** math.ceil(math.log2(further[0] / step))
-    found = _compose_elsewhere(z, p, k, further, times, step, delta)
-    if (p == 1).all() and not further.size:
-        return found
-    for _ in range(4):  # the step above is an estimate; every step gives an upper bound
-        step, before = step / 2, found
-        found = min(before, _compose_elsewhere(z, p, k, further, times, step, delta))
-        if before - found <= _SETTLED / 2 * found:
-            break
-    return found
-
-
-def _compose_elsewhere(z: Any, p: Any, k: Any, further: Any, times: Any, step: float, delta: float) -> float:
-    """The same on one grid. dp-accounting's PLDAccountant forgets the count of some events, so we call its parts."""
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.pld import common, privacy_loss_distribution
-
-    parts = []
-    for one, share, many in zip(z.tolist(), p.tolist(), k.tolist(), strict=True):
-        if share == 1:
-            scale = one / math.sqrt(many)
-            parts.append(privacy_loss_distribution.from_gaussian_mechanism(scale, value_discretization_interval=step))
-        else:  # there replacing a record moves the answer by twice the sensitivity, so the multiplier is 2 z
-            single = privacy_loss_distribution.from_gaussian_mechanism(
-                2 * one,
-                value_discretization_interval=step,
-                sampling_prob=share,
-                neighboring_relation=NeighboringRelation.REPLACE_ONE,
-            )
-            parts.append(single.self_compose(many))
-    for one, many in zip(further.tolist(), times.tolist(), strict=True):
-        promise = common.DifferentialPrivacyParameters(one)
-        parts.append(privacy_loss_distribution.from_privacy_parameters(promise, step).self_compose(many))
-    while len(parts) > 1:  # in pairs, so that most convolutions are short
-        pairs = zip_longest(parts[::2], parts[1::2])
-        parts = [left if right is None else left.compose(right) for left, right in pairs]
-    with np.errstate(over="ignore"):  # it divides by e^-loss
-        return float(parts[0].get_epsilon_for_delta(delta))
-
-
-# --- sampled records
 
 
 def epsilon_sampled(
@@ -250,10 +72,10 @@ def epsilon_sampled(
     """
     delta = check_delta(delta)
     z, p, k = grouped(noise_multiplier, sampling, count)
-    further, times = np.unique(_numbers("pure", pure), return_counts=True)
+    further, times = np.unique(numbers("pure", pure), return_counts=True)
     # For a smaller probability rounding of delta(epsilon) would matter; a larger one only costs more.
     p = np.maximum(p, np.minimum(1e-12 * np.sqrt(k) * 2 * z, 1))
-    rho = _total(z, k, further, times)
+    rho = total_rho(z, k, further, times)
     if rho in (0.0, math.inf):
         return rho
     # At most the value for p = 1, which the grid's rounding could exceed.
@@ -279,7 +101,7 @@ def noise_for_sampled(epsilon: float, delta: float, sampling: float, count: int)
     >>> 0 <= 1 - epsilon_sampled(z, 0.1, 100, 1e-5) < 1e-3
     True
     """
-    epsilon, delta, times = check_epsilon(epsilon), check_delta(delta), _count("count", count)
+    epsilon, delta, times = check_epsilon(epsilon), check_delta(delta), whole_number("count", count)
     grouped(1.0, sampling, times)  # refuses anything but a probability
     if sampling < 1 and -math.expm1(times * math.log1p(-sampling)) <= delta:
         raise PrivacyError(
@@ -475,71 +297,3 @@ def _log_sum(logs: np.ndarray) -> NDArray[np.float64]:
     """ln of the sum of e^logs along the last axis."""
     most = logs.max(axis=-1)
     return most + np.log(np.exp(logs - most[..., None]).sum(axis=-1))
-
-
-# --- arguments
-
-
-def grouped(
-    noise_multiplier: ArrayLike, sampling: ArrayLike, count: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """The different pairs (multiplier, sampling), and the number of each.
-
-    Multipliers that agree to 1e-12 are merged into the smaller, as those of agents of different sizes may.
-    """
-    z, p = _numbers("noise_multiplier", noise_multiplier), _numbers("sampling", sampling)
-    if (p > 1).any():
-        raise PrivacyError(f"sampling={p.max()}; it must be a probability above 0, at most 1. 1 takes all records.")
-    k = np.atleast_1d(np.asarray(count))
-    if k.dtype.kind not in "iu" or (k < 1).any():
-        raise PrivacyError(f"count={count!r}; it must be whole numbers, 1 or more: how many releases of each.")
-    try:
-        z, p, k = np.broadcast_arrays(z, p, k)
-    except ValueError:
-        raise PrivacyError(
-            f"the arrays have lengths {z.size}, {p.size} and {k.size}; all must have the same length."
-        ) from None
-    rows = np.stack([np.floor(np.log(z) * 1e12), p], axis=1)
-    kinds, place = np.unique(rows, axis=0, return_inverse=True)
-    many = np.bincount(place.ravel(), k, len(kinds)).astype(np.int64)
-    return np.exp(kinds[:, 0] / 1e12), kinds[:, 1], many
-
-
-def _total(z: NDArray[np.float64], k: NDArray[np.int64], further: NDArray[np.float64], times: Any) -> float:
-    """rho of all: sum k / (2 z^2) + sum epsilon_0^2 / 2."""
-    with np.errstate(over="ignore"):
-        return float(k @ z**-2.0 + times @ further**2) / 2
-
-
-def _numbers(name: str, value: ArrayLike, above: bool = True) -> NDArray[np.float64]:
-    """`value` as finite float64 numbers above 0 (or from 0 on): an array of one axis, or the number itself."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise PrivacyError(f"{name}={value!r}; it must hold numbers. Pass {name} as floats.") from None
-    bad = ~((array > 0 if above else array >= 0) & np.isfinite(array))
-    if bad.any() or array.ndim > 1:
-        shown = array[bad].flat[0] if bad.any() else f"an array of shape {array.shape}"
-        needed = "a finite number above 0" if above else "a finite number, 0 or more"
-        raise PrivacyError(f"{name}={shown}; it must be {needed}, or an array of such numbers along one axis.")
-    return np.atleast_1d(array) if above else array
-
-
-def _least(name: str, value: float, least: float, above: bool = False) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not (number > least if above else number >= least):
-        raise PrivacyError(f"{name}={value!r}; it must be a number {'above' if above else 'of at least'} {least}.")
-    return number
-
-
-def _count(name: str, value: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise PrivacyError(f"{name}={value!r}; it must be a whole number, 1 or more.")
-    return number

@@ -32,7 +32,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from relaydp.errors import PrivacyError, RelayError, choose
 from relaydp.privacy.accountant import epsilon_exact, epsilon_paper, gaussian_rho
-from relaydp.privacy.composition import epsilon_sampled, grouped
+from relaydp.privacy.composition import epsilon_sampled
+from relaydp.privacy.releases import grouped
 
 # How far rounding may take an agent above its limit, relative to it. Adding T positive floats one by one errs
 # by at most T * 1.1e-16, so a plan that adds up to its limit is never refused for rounding below some nine

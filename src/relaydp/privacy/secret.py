@@ -176,7 +176,8 @@ def release_secret_traced(
     if value.dtype != jnp.float64 or draws.dtype != jnp.int64 or value.shape != draws.shape:
         raise PrivacyError(
             f"the value has type {value.dtype} and shape {value.shape}, and the draws type {draws.dtype} and shape "
-            f"{draws.shape}; they must be float64 and as many int64. Draw one for each coordinate with draw_lattice."
+            f"{draws.shape}; they must be float64 and as many int64. Draw one for each coordinate with draw_lattice, "
+            'and where a program has switched off float64 in JAX call jax.config.update("jax_enable_x64", True).'
         )
     spread = jnp.asarray(scale, jnp.float64)
     # The barrier keeps the compiler from splitting the quotient: (2) relies on one rounding of the product.

@@ -31,8 +31,8 @@ point:
     a.  A norm is 0 for records of zeros only: features below 1e-100 are 0 (`problem.bounds`), so no square of one that
         counts underflows. Such a record has p_j = 0. Any other has p_j = s_j min(1, c/(norm_j |s_j|)), hence |p_j|
         norm_j <= c: the slope is cut off first, and only p_j is ever multiplied or added.
-    b.  No norm_j |s_j| from 1e200 on counts, nor what is no number: p_j = 0. Below, c/(norm_j |s_j|) > 1e-60/1e200 is
-        a normal number, rounded once. Later underflows are below 1e-300 and negligible compared with u c.
+    b.  No norm_j |s_j| from 1e200 on counts, nor what is not a number: p_j = 0. Below, c/(norm_j |s_j|) > 1e-60/1e200
+        is a normal number, rounded once. Later underflows are below 1e-300 and negligible compared with u c.
     c.  XLA's products add p_j a_jk, at most c over k. `kernels.gradient` and `gradient_batch`, and XLA's sums along
         rows, add p_j shrink_j X_jk, which is p_j a_jk over the coordinate's scale: one factor for all records, which
         changes no relative rounding. Nothing is added and later subtracted: stored records have no offset (X is counted

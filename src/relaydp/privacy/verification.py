@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from relaydp.errors import PrivacyError
 from relaydp.privacy.accountant import check_delta
-from relaydp.privacy.composition import epsilon_pld, epsilon_rdp
 from relaydp.privacy.ledger import (
     PURE,
     TOLERANCE,
@@ -22,6 +21,7 @@ from relaydp.privacy.ledger import (
     row_faults,
     rows_by_agent,
 )
+from relaydp.privacy.other_accountants import epsilon_pld, epsilon_rdp
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def as_groups(one_hot: Any, features: int, columns: Sequence[str] | None) -> tup
     ((2, 3), (0, 1))
     """
     if not isinstance(one_hot, list | tuple):
-        raise InputError(f"one_hot={short(one_hot)} arrived; needed a list of groups, each a list of columns.")
+        raise InputError(f"one_hot={short(one_hot)}; it must be a list of groups, each a list of columns.")
     groups = tuple(_group(group, features, columns) for group in one_hot)
     seen: set[int] = set()
     for group in groups:
@@ -202,7 +202,7 @@ def norm_bound(features: int, groups: Sequence[Sequence[int]], scale: Scale | No
     """
     if scale is None:
         raise InputError(
-            "one_hot arrived without ranges; needed both: groups bound a record's norm only where each column has "
+            "one_hot was given without ranges, and needs them: groups bound a record's norm only where each column has "
             "public bounds. Pass ranges=(low, high), or record_norm= instead of one_hot."
         )
     least, most = scale.ends
@@ -228,7 +228,7 @@ def typical_norm(scale: Scale | None) -> float:
     """
     if scale is None:
         raise InputError(
-            "record_norm='typical' arrived without ranges; needed both: it is guessed from the bounds. Pass "
+            "record_norm='typical' was given without ranges, and needs them: it is guessed from the bounds. Pass "
             "ranges=(low, high), or a number as record_norm."
         )
     least, most = scale.ends
@@ -241,8 +241,8 @@ def storage(dtype: np.dtype, scale: Scale | None) -> tuple[np.dtype, bool]:
 
     Decided by declared facts, the type and the ranges, never by values: one record would else choose how long a
     gradient takes. Whole numbers of up to four bytes stay whole and exact, counted from the column's centre (in halves
-    where that is no whole number): bytes where the ranges leave 0 to 255, float32 up to 2^24. Those of eight bytes do
-    not, since that is what reading a text guesses by looking at it.
+    where that is not a whole number): bytes where the ranges leave 0 to 255, float32 up to 2^24. Those of eight bytes
+    do not, since that is what reading a text guesses by looking at it.
 
     >>> pixels = scale_between(np.zeros(1), np.full(1, 255.0))
     >>> storage(np.dtype("uint8"), pixels), storage(np.dtype("float64"), pixels)
@@ -296,6 +296,12 @@ def scale_records(X: np.ndarray, scale: Scale | None, record_norm: float | None)
             stored[rows] *= shrink[rows, None]
     applied = np.ones_like(shrink) if dtype == np.float64 else shrink
     return Scaling(stored, on_use, applied, norm * shrink)
+
+
+def check_weight(name: str, value: float) -> float:
+    if not (isinstance(value, Real) and np.isfinite(value) and value >= 0):
+        raise InputError(f"{name}={value!r}; it must be a finite number >= 0. Pass 0 to leave the term out.")
+    return float(value)
 
 
 def check_bound(name: str, value: float | None) -> float | None:

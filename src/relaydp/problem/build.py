@@ -25,9 +25,7 @@ classes       PUBLIC list of the labels there may be, known without the records.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from numbers import Real
 from typing import Any
 
 import jax
@@ -36,27 +34,26 @@ from jaxtyping import Array
 
 from relaydp import defaults
 from relaydp.data import Records, load_data
-from relaydp.data.records import check_exact, frozen, sorted_classes
-from relaydp.errors import InputError, PrivacyError, choose
+from relaydp.data.records import frozen
+from relaydp.errors import InputError, choose
 from relaydp.problem.bounds import (
     FITTED,
     TYPICAL,
-    Facts,
     Scale,
     as_groups,
     as_ranges,
     check_bound,
+    check_weight,
     fit_scale,
     norm_bound,
     scale_between,
     typical_norm,
 )
+from relaydp.problem.classes import declared_classes, find_classes
 from relaydp.problem.loss import (
-    CLASSIFIERS,
     LEAST_SQUARES,
     LOGISTIC,
     CustomLoss,
-    LinearLoss,
     Loss,
     huber_loss,
     softmax_loss,
@@ -77,14 +74,8 @@ from relaydp.prox import none as no_regulariser
 Agents = int | str | Sequence[int] | Splitter
 
 
-def _weight(name: str, value: float) -> float:
-    if not (isinstance(value, Real) and np.isfinite(value) and value >= 0):
-        raise InputError(f"{name}={value!r}; it must be a finite number >= 0. Pass 0 to leave the term out.")
-    return float(value)
-
-
 def _choose_regulariser(l1: float, regulariser: Regulariser | None) -> Regulariser:
-    weight = _weight("l1", l1)
+    weight = check_weight("l1", l1)
     if regulariser is None:
         return l1_regulariser(weight) if weight else no_regulariser()
     if weight:
@@ -93,51 +84,6 @@ def _choose_regulariser(l1: float, regulariser: Regulariser | None) -> Regularis
             "term in r use relaydp.prox.elastic_net."
         )
     return regulariser
-
-
-def _declared(records: Records, wanted: int | None, given: Sequence[Any] | None) -> Sequence[Any] | None:
-    """The classes that were said to be: as given, or as the records bring them where the loss can have so many."""
-    brought = records.classes
-    return brought if given is None and brought is not None and wanted in (None, len(brought)) else given
-
-
-def _classes(y: np.ndarray, loss: str, wanted: int | None, declared: Sequence[Any] | None) -> np.ndarray:
-    """The classes in sorted order: as declared, or as found in the labels."""
-    if declared is not None:
-        return _given_classes(y, loss, wanted, declared)
-    check_exact("label", y)
-    found = np.unique(y)
-    if len(found) < 2:
-        raise InputError(
-            f"every label is {found.tolist()[0]!r}: one class, and the {loss} loss needs two or more. Name the "
-            "right column by label=, or use data that has records of both classes."
-        )
-    if wanted is not None and len(found) != wanted:
-        raise InputError(
-            f"there are {len(found)} different labels ({', '.join(map(repr, found[:5].tolist()))}, ...); the {loss} "
-            f"loss needs {wanted}. Use softmax for classes, least_squares or huber for numbers."
-        )
-    return found
-
-
-def _given_classes(y: np.ndarray, loss: str, wanted: int | None, given: Sequence[Any]) -> np.ndarray:
-    classes = sorted_classes(given)
-    if classes is None or wanted not in (None, len(classes)):
-        raise InputError(
-            f"classes={given!r}; the {loss} loss needs {'two' if wanted else 'two or more'} different labels, all "
-            "numbers or all texts."
-        )
-    countable = [values.dtype.kind in "buif" for values in (classes, y)]
-    if all(countable) and np.result_type(classes, y).kind == "f":  # as which they are compared; so are int64 and uint64
-        for what, values in (("label", y), ("class", classes)):
-            check_exact(what, values.astype(np.float64))
-    odd = y if countable[0] != countable[1] else y[~np.isin(y, classes)]
-    if odd.size:
-        raise InputError(
-            f"label {odd.tolist()[0]!r} is not one of the classes {classes.tolist()}; every label must be one. List it "
-            "in classes=, or correct the label column."
-        )
-    return classes
 
 
 def _build(
@@ -161,7 +107,7 @@ def _build(
     records = data if isinstance(data, Records) else load_data(data)
     if isinstance(agents, str):
         records = records.with_group(agents)
-    declared = _declared(records, *labels)
+    declared = declared_classes(records, *labels)
     chosen, classes = loss(records, declared)
     if classes is None and records.y.dtype.kind not in "buif":
         raise InputError(
@@ -187,7 +133,7 @@ def _build(
     spec = {
         "loss": name,
         "agents": splitter_spec(agents),
-        "l2": _weight("l2", l2),
+        "l2": check_weight("l2", l2),
         "regulariser": penalty.spec(),
         "intercept": bool(intercept),
         "record_norm": norm,
@@ -295,7 +241,7 @@ def logistic(
     """
     return _build(
         data,
-        lambda records, declared: (LOGISTIC, _classes(records.y, "logistic", 2, declared)),
+        lambda records, declared: (LOGISTIC, find_classes(records.y, "logistic", 2, declared)),
         "logistic",
         agents,
         l2,
@@ -359,7 +305,7 @@ def softmax(
     """
 
     def make(records: Records, declared: Sequence[Any] | None) -> tuple[Loss, np.ndarray]:
-        listed = _classes(records.y, "softmax", None, declared)
+        listed = find_classes(records.y, "softmax", None, declared)
         return softmax_loss(len(listed)), listed
 
     return _build(
@@ -610,87 +556,3 @@ def build_again(spec: dict[str, Any], data: Records) -> Problem:
     agents: Any = splitter_from_spec(spec["agents"])
     problem = LOSSES[name](data, agents, regulariser=from_spec(spec["regulariser"]), **options)
     return problem.alone(spec["alone"]) if "alone" in spec else problem
-
-
-def public_facts(
-    sizes: Sequence[int],
-    features: int,
-    *,
-    loss: str = "logistic",
-    record_norm: float | None = None,
-    l2: float = defaults.L2,
-    clip: float | None = None,
-    label_bound: float | None = None,
-    intercept: bool = defaults.INTERCEPT,
-    classes: int = 2,
-    threshold: float = defaults.THRESHOLD,
-) -> Facts:
-    """What a private run decides by, said without any data: for planning before anybody shares anything.
-
-    A problem built with the same options over such records has the same facts.
-
-    Args:
-        sizes: m_i, how many records each agent has.
-        features: How many features a record has.
-        loss: "logistic" (the default), "softmax", "least-squares" or "huber".
-        record_norm: PUBLIC bound on the norm of a record's features. Default: sqrt(features), as for features scaled
-            from ranges.
-        l2: Weight of the ridge (l2/2) ||x||^2. Default: 0.
-        clip: Bound on the norm of one record's gradient. Default: chosen by the plan, at most what the bounds allow.
-        label_bound: PUBLIC bound on the size of the labels, for "least-squares". Default: None.
-        intercept: Whether there is a constant feature, which nothing penalises. Default: False.
-        classes: How many classes there are, for "softmax". Default: 2.
-        threshold: The residual at which "huber" turns into a line. Default: 1.
-
-    Returns:
-        Facts, which `plan` takes instead of a problem.
-
-    Raises:
-        InputError: A size, a number or the loss cannot be used.
-        PrivacyError: The loss has no bounded gradient, and there is neither `clip` nor `label_bound`.
-
-    Example:
-        >>> facts = public_facts([100, 200], features=9, record_norm=1.0, l2=0.01)
-        >>> facts.agents, facts.dim, facts.smoothness.tolist(), facts.clip
-        (2, 9, [0.26, 0.26], 1.0)
-    """
-    counts = np.asarray(sizes)
-    if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu" or (counts < 1).any():
-        raise InputError(
-            f"sizes={sizes!r}; it must have one whole number per agent, 1 or more: how many records it has."
-        )
-    for name, value, least in (("features", features, 1), ("classes", classes, 2)):
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-            raise InputError(f"{name}={value!r}; it must be a whole number, {least} or more.")
-    check_bound("threshold", threshold)
-    kinds: dict[str, Callable[[], LinearLoss]] = {
-        "logistic": lambda: LOGISTIC,
-        "least-squares": lambda: LEAST_SQUARES,
-        "softmax": lambda: softmax_loss(classes),
-        "huber": lambda: huber_loss(threshold),
-    }
-    chosen = kinds[choose("loss", loss, kinds)]()
-    bound = check_bound("record_norm", record_norm) or float(np.sqrt(features))
-    bound = math.sqrt(bound * bound + 1.0) if intercept else bound  # as Problem has it, to the last digit
-    most = chosen.slope * bound if np.isfinite(chosen.slope) else None
-    reach = check_bound("label_bound", label_bound)
-    if most is None and reach is not None:
-        most = reach * bound
-    limit = check_bound("clip", clip) or most
-    if limit is None:
-        raise PrivacyError(f"the {loss} loss has no bounded gradient, and a private run needs one. Pass clip=.")
-    weight = _weight("l2", l2)
-    smoothness = np.full(counts.size, chosen.curvature * bound**2 + weight)
-    dim = (int(features) + intercept) * chosen.outputs
-    return Facts(
-        agents=counts.size,
-        sizes=counts.astype(np.int64),
-        dim=dim,
-        smoothness=smoothness,
-        modulus=weight,
-        clip=float(limit),
-        public=True,
-        bound=most,
-        clip_given=clip is not None,
-        classifies=loss in CLASSIFIERS,
-    )

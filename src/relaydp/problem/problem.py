@@ -8,7 +8,7 @@ The ridge belongs to the f_i, r has a prox. An intercept is penalised by neither
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -17,13 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.linalg import eigh
 
 from relaydp.arrays import placed
 from relaydp.data import Records
 from relaydp.errors import InputError, PrivacyError
 from relaydp.problem.agent_records import AgentRecords, Gram, scores
 from relaydp.problem.bounds import Facts, Scale, Scaling, scale_records
+from relaydp.problem.curvature import features_by_agent, largest_curvatures
 from relaydp.problem.kernels import dispatch, int8_products
 from relaydp.problem.loss import CLASSIFIERS, LEAST_SQUARES, CustomLoss, Loss
 from relaydp.problem.partition import Split
@@ -157,7 +157,7 @@ class Problem:
     ) -> Answer:
         """`compute(problem, *args)`, computed once for this problem and kept as long as it.
 
-        For what other rooms work out about a problem, such as its minimiser. `compute` is a function of a module,
+        For what other packages work out about a problem, such as its minimiser. `compute` is a function of a module,
         since a new function each time would be computed anew each time. Two threads may both compute it; they get
         the same object.
 
@@ -336,7 +336,7 @@ class Problem:
         hessian = np.empty((self.agents, self.dim, self.dim))
         moment = np.empty((self.agents, self.dim))
         labels, start = np.asarray(agent_records.y), np.asarray(agent_records.start)
-        for i, A in enumerate(_features_by_agent(agent_records)):
+        for i, A in enumerate(features_by_agent(agent_records)):
             y = labels[start[i] : start[i] + len(A)]
             hessian[i], moment[i] = A.T @ A / len(A), A.T @ y / len(A)
         return Gram(placed(hessian), placed(moment))
@@ -587,55 +587,4 @@ def _smoothness_of_records(problem: Problem) -> np.ndarray:
         if problem.smoothness is None:
             raise InputError("a custom loss needs smoothness= (the largest curvature of one record's loss).")
         return np.full(problem.agents, problem.smoothness + problem.l2)
-    return problem.with_ridge(_largest_curvatures(problem.working_records))
-
-
-def _features_by_agent(agent_records: AgentRecords) -> Iterator[np.ndarray]:
-    """Each agent's features, the intercept's column of ones included."""
-    here: AgentRecords = jax.tree.map(
-        np.asarray, agent_records
-    )  # to take rows apart in JAX is a program for every number of them
-    for start, size in zip(here.start.tolist(), here.size.tolist(), strict=True):
-        rows = slice(start, start + size)
-        A = np.asarray(here._features(here.X[rows], here.shrink[rows]))
-        yield np.column_stack([A, np.ones(size)]) if agent_records.intercept else A
-
-
-MANY_AGENTS, LARGE_SIDE = 2000, 4096  # past these, L_i from the longest record's norm: an upper bound, and one pass
-
-
-def _rounding(terms: int) -> float:
-    """What rounding may take from a sum of `terms` squares or products, relative to the sum of their sizes.
-
-    With the unit u = eps/2 a sum of k rounded products is off by k u / (1 - k u) at most, in whatever order a processor
-    adds it up; a dozen u more for scaling the features, roots and the last division. Less than k eps while k < 1/eps.
-    """
-    return (terms + 12) * float(np.finfo(np.float64).eps)
-
-
-def longest_curvatures(agent_records: AgentRecords) -> np.ndarray:
-    """The square of each agent's longest record, rounded up: lambda_max(A_i'A_i / m_i) is no larger."""
-    starts, sizes, norms = (
-        np.asarray(agent_records.start),
-        np.asarray(agent_records.size),
-        np.asarray(agent_records.norm),
-    )
-    return np.maximum.reduceat(norms[: sizes.sum()] ** 2, starts) * (1.0 + _rounding(agent_records.X.shape[1]))
-
-
-def _largest_curvatures(agent_records: AgentRecords) -> np.ndarray:
-    """lambda_max(A_i'A_i / m_i) for every agent, the intercept's column of ones included; rounded up, never down.
-
-    Steps rest on L_i from above. The product's error has norm rounding(k) ||A||_F^2 at most, k the length of its sums
-    and ||A||_F^2 its trace; the eigenvalue's own is a small multiple of u, and side * eps by a wide margin.
-    """
-    bounds = longest_curvatures(agent_records)
-    if len(bounds) > MANY_AGENTS:
-        return bounds
-    for i, A in enumerate(_features_by_agent(agent_records)):
-        side, inner = min(A.shape), max(A.shape)
-        if side <= LARGE_SIDE:
-            gram = A @ A.T if side == A.shape[0] else A.T @ A
-            top = eigh(gram, eigvals_only=True, subset_by_index=[side - 1, side - 1])[0]
-            bounds[i] = (top * (1.0 + _rounding(side)) + _rounding(inner) * np.trace(gram)) / len(A)
-    return bounds
+    return problem.with_ridge(largest_curvatures(problem.working_records))

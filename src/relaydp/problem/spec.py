@@ -23,7 +23,8 @@ from relaydp import defaults
 from relaydp.data import Records
 from relaydp.errors import InputError, short
 from relaydp.problem.bounds import Facts
-from relaydp.problem.build import LOSSES, Agents, custom, public_facts
+from relaydp.problem.build import LOSSES, Agents, custom
+from relaydp.problem.facts import public_facts
 from relaydp.problem.partition import Split
 from relaydp.problem.problem import Problem
 from relaydp.prox import Regulariser

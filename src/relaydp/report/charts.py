@@ -7,7 +7,7 @@ series without a chosen column (epsilon, for a run without a guarantee) is left 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from relaydp.auditing.campaigns import SavedAttack
 from relaydp.engine.saved_comparison import SavedComparison
-from relaydp.report.sources import Run
+from relaydp.report.sources import Run, Spending
 from relaydp.result import Trace
 
 FEW = 12  # agents drawn one by one; of more, the minimum, the median and the maximum
@@ -184,9 +184,8 @@ def accuracy_by_epsilon(runs: Sequence[Run]) -> Chart | None:
     private = [run for run in runs if run.spent is not None]
     if not private:
         return None
-    classifies = any(math.isfinite(run.result.accuracy) for run in private)
     best = {run.label: None if run.result.reference is None else run.result.reference.value for run in private}
-    measure = ACCURACY if classifies else GAP if all(value is not None for value in best.values()) else OBJECTIVE
+    measure = _best_measure(private, best)
     series, rules, notes = [], [], []
     for run in runs:
         if run.trace is None:
@@ -215,38 +214,64 @@ def accuracy_by_epsilon(runs: Sequence[Run]) -> Chart | None:
     )
 
 
+def _best_measure(private: Sequence[Run], best: Mapping[str, float | None]) -> Axis:
+    """Accuracy where there are classes; else the gap to the minimum, or the objective where a minimum is unknown."""
+    if any(math.isfinite(run.result.accuracy) for run in private):
+        return ACCURACY
+    return GAP if all(value is not None for value in best.values()) else OBJECTIVE
+
+
 def spending(run: Run) -> Chart | None:
     """The epsilon each agent had spent after each hop, and its limit."""
     if run.spending is None:
         return None
-    hops = run.result.hops
     limits = agent_limits(run)
-    about = "The epsilon of each agent's own releases so far. No agent may cross its limit."
     notes = []
     if run.result.status != "finished":
         notes.append("The run stopped early. It has still cost what was planned: that is the epsilon it is charged.")
-    if len(run.spending) <= FEW:
+    series = _spent_by_agents(run.spending, run.result.hops)
+    if len(run.spending) > FEW:
+        notes.append(f"{len(run.spending)} agents are too many to draw one by one.")
+    elif _alike(run, limits):
+        notes.append(f"The {len(series)} agents spend alike, so their lines nearly coincide.")
+    return Chart(
+        "spending",
+        "Budget spent by each agent",
+        "The epsilon of each agent's own releases so far. No agent may cross its limit.",
+        [Axis("hop", "hop" if run.result.walk is not None else "round")],
+        [EPSILON],
+        series,
+        _limit_rules(limits),
+        step=True,
+        notes=notes,
+    )
+
+
+def _spent_by_agents(spending: Sequence[Spending], hops: int) -> list[Series]:
+    """A line per agent; of many agents the most, the median and the least."""
+    if len(spending) <= FEW:
         series = []
-        for agent, mine in enumerate(run.spending):
+        for agent, mine in enumerate(spending):
             # It starts at 0, and its last value holds to the end of the run.
             keep = _thinned(len(mine.hop))
             at = np.concatenate([[0], mine.hop[keep] + 1, [hops]])
             worth = np.concatenate([[0.0], mine.epsilon[keep], mine.epsilon[-1:] if len(mine.epsilon) else [0.0]])
             series.append(Series(f"agent {agent}", {"hop": _values(at), "epsilon": _values(worth)}))
-        if _alike(run, limits):
-            notes.append(f"The {len(series)} agents spend alike, so their lines nearly coincide.")
-    else:
-        at = np.unique(np.linspace(0, hops, POINTS).round())
-        table = np.array([np.append(0.0, m.epsilon)[np.searchsorted(m.hop, at, side="left")] for m in run.spending])
-        series = [
-            Series(label, {"hop": _values(at), "epsilon": _values(row)})
-            for label, row in (
-                ("most of any agent", table.max(axis=0)),
-                ("median agent", np.median(table, axis=0)),
-                ("least of any agent", table.min(axis=0)),
-            )
-        ]
-        notes.append(f"{len(run.spending)} agents are too many to draw one by one.")
+        return series
+    at = np.unique(np.linspace(0, hops, POINTS).round())
+    table = np.array([np.append(0.0, m.epsilon)[np.searchsorted(m.hop, at, side="left")] for m in spending])
+    return [
+        Series(label, {"hop": _values(at), "epsilon": _values(row)})
+        for label, row in (
+            ("most of any agent", table.max(axis=0)),
+            ("median agent", np.median(table, axis=0)),
+            ("least of any agent", table.min(axis=0)),
+        )
+    ]
+
+
+def _limit_rules(limits: list[float]) -> list[Rule]:
+    """A horizontal line per limit; of many limits the largest alone."""
     distinct = sorted(set(limits))
     rules = [Rule(distinct[0], f"limit of every agent, {distinct[0]:g}")] if len(distinct) == 1 else []
     if 1 < len(distinct) <= 4:
@@ -255,17 +280,7 @@ def spending(run: Run) -> Chart | None:
             rules.append(Rule(limit, f"limit {limit:g}, {named(who)}"))
     elif len(distinct) > 4:
         rules = [Rule(distinct[-1], f"largest limit, {distinct[-1]:g}")]
-    return Chart(
-        "spending",
-        "Budget spent by each agent",
-        about,
-        [Axis("hop", "hop" if run.result.walk is not None else "round")],
-        [EPSILON],
-        series,
-        rules,
-        step=True,
-        notes=notes,
-    )
+    return rules
 
 
 def agent_limits(run: Run) -> list[float]:

@@ -500,8 +500,7 @@ def _make_regulariser(table: dict[str, Any]) -> Any:
 
 
 def make_graph(section: GraphSection, agents: int | None) -> Graph:
-    from relaydp.graph import from_edges, read_graph
-    from relaydp.graph.topologies import graph_named
+    from relaydp.graph import from_edges, graph_named, read_graph
 
     given = [name for name in ("kind", "edges", "file") if getattr(section, name) is not None]
     if len(given) > 1:

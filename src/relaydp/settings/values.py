@@ -117,7 +117,7 @@ def as_source(value: str) -> str:
 
 
 def as_kind(value: str) -> str:
-    from relaydp.graph.topologies import NAMED
+    from relaydp.graph.named import NAMED
 
     if not is_path("graph", value):
         choose("graph", value.partition(":")[0].strip(), NAMED)
@@ -284,7 +284,7 @@ def as_edges(value: object) -> list[tuple[int, int]]:
 
 def is_path(section: str, value: str) -> bool:
     if section == "graph":
-        from relaydp.graph.topologies import READERS
+        from relaydp.graph.files import READERS
 
         return Path(value).suffix.lower() in READERS
     from relaydp.data.formats import file_kind

@@ -82,7 +82,7 @@ class ProblemTable(TomlTable):
 
     @property
     def spec(self) -> ProblemSpec:
-        """The same as all rooms hold it."""
+        """The same as other packages have it."""
         named: dict[str, Any] = {**dict(self), "ranges": by_end(self.ranges)}
         return ProblemSpec(**named)
 

@@ -118,7 +118,7 @@ def set_stage(folder: Path, algorithm: str, epsilon: float, activations: int) ->
 def rehearse(stage: Stage, seed: int | None, show: Callable[[list[dict[str, Any]]], None], seconds: float) -> None:
     """Run all agents to their end, showing their statuses as they come. Raises if one fails or time runs out."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-    agents = []
+    agents: list[subprocess.Popen[bytes]] = []
     try:
         for home, table in zip(stage.homes, stage.tables, strict=True):
             command = [sys.executable, "-m", "relaydp", "agent", "serve", str(stage.file), "--home", str(home)]
@@ -137,15 +137,20 @@ def rehearse(stage: Stage, seed: int | None, show: Callable[[list[dict[str, Any]
             show([_status(folder) for folder in folders])
             time.sleep(POLL_SECONDS)
     finally:
-        for agent in agents:
-            if agent.poll() is None:
-                agent.send_signal(signal.SIGTERM)
-        for agent in agents:
-            try:
-                agent.wait(10)
-            except subprocess.TimeoutExpired:
-                agent.kill()
-                agent.wait()
+        _stop(agents)
+
+
+def _stop(agents: list[subprocess.Popen[bytes]]) -> None:
+    """Ask those that still run to end, and kill what does not."""
+    for agent in agents:
+        if agent.poll() is None:
+            agent.send_signal(signal.SIGTERM)
+    for agent in agents:
+        try:
+            agent.wait(10)
+        except subprocess.TimeoutExpired:
+            agent.kill()
+            agent.wait()
 
 
 def _status(folder: Path) -> dict[str, Any]:

@@ -64,9 +64,9 @@ class RecordsProcess:
                 plan.activations,
                 consortium.patience,
             )
-        self.public_plan = self._brief(rhos)
+        self.public_plan = self._make_public_plan(rhos)
 
-    def _brief(self, rhos: list[float]) -> PublicPlan:
+    def _make_public_plan(self, rhos: list[float]) -> PublicPlan:
         consortium, plan, party = self.consortium, self.plan, self.party
         l2 = consortium.problem.l2
         sums = [math.fsum(rhos[: k + 1]) for k in range(len(rhos))]
