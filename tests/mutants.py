@@ -196,14 +196,14 @@ MUTANTS = [
     ),
     Mutant(
         "rule: sensitivity of its clip, gradients of the bound", "planning/planner.py",
-        "wanted, budget, noise, ratio)\n    plan = Plan(",
-        "wanted, budget, noise, ratio)\n    facts = _facts(problem, kind)\n    plan = Plan(", RULE,
+        "wanted, budget, noise, ratio, first)\n    plan = Plan(",
+        "wanted, budget, noise, ratio, first)\n    facts = _facts(problem, kind)\n    plan = Plan(", RULE,
     ),
     Mutant(
         "rule: sensitivity of half its clip", "planning/planner.py",
-        "return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook)",
+        "return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook, first)",
         "facts = __import__('dataclasses').replace(facts, clip=0.5 * facts.clip)\n        "
-        "return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook)", RULE,
+        "return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook, first)", RULE,
     ),
     # the oracle
     Mutant("oracle asked twice", "oracle/oracle.py", "if self._asked:", "if False:", ONCE),

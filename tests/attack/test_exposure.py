@@ -235,7 +235,7 @@ def reachable(thing):
 
 
 def test_a_view_holds_no_records():
-    fields = "transcript algorithm steps graph x0 l2 regulariser intercepts noisy walk sizes".split()
+    fields = "transcript algorithm steps graph x0 l2 regulariser intercepts noisy walk sizes coordinates".split()
     assert [field.name for field in dataclasses.fields(View)] == fields
     problem = images_of("digits", 4, "softmax")
     held = reachable(View.of(run(problem, activations=3)))

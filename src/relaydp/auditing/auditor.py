@@ -23,6 +23,7 @@ import numpy as np
 
 from relaydp import defaults
 from relaydp.algorithm import find_algorithm
+from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
 from relaydp.arrays import placed
 from relaydp.auditing.canary import Neighbours, built_in, every_canary, neighbours
 from relaydp.auditing.noise import Check, check_noise, check_price, check_values, look, runs_needed
@@ -132,7 +133,8 @@ def audit(
     drawn = secrets.randbits(SEED_BITS) if seed is None and mechanism == "objective" else seed
     source = choose_source(drawn, mechanism)
     draw = np.random.default_rng(secrets.randbits(64) if seed is None else seed)  # for the public choices of an audit
-    given = built_in(network.agents, mechanism, int(draw.integers(2**31))) if problem is None else problem
+    ruled = mechanism == "gradient" and find_algorithm(algorithm) is RELAY_GRADIENT  # planned for accuracy
+    given = built_in(network.agents, mechanism, int(draw.integers(2**31)), ruled) if problem is None else problem
     pair, others = _neighbours(given, canary, draw)
     sides = [pair.first, pair.second, *others]
     plans = [
@@ -251,11 +253,12 @@ def _look_at_noise(
     known = public_part(plan, problems[0], network, placed(np.zeros(problems[0].dim)))
     count = runs_needed(int(plan.route.acts.sum()), plan.facts.dim)
     with shown(progress, f"the noise of {count} runs of {facts['algorithm']}") as report:
-        seen, guess = look(problems, network, plan, known, source, report)
+        seen, guess, change = look(problems, network, plan, known, source, report)
+    noise = [check for part in seen for check in check_noise(part, doubt / len(seen))]
     return [
         check_price(plan, problems[0], network, facts["claimed"], facts["delta"]),
-        check_values(problems, network, plan, guess),
-        *([] if seen is None else check_noise(seen, doubt)),
+        check_values(problems, network, plan, guess, change),
+        *noise,
     ]
 
 

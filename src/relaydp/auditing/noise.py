@@ -9,6 +9,8 @@ compared with a clipped mean that is computed here, in NumPy, record by record:
     z = (released - clipped mean) / scale                 standard normal, if the claim holds, in every coordinate
 
 For noise in the objective, of density exp(-|e|/scale), the length is mapped to a Gaussian vector's: z is normal again.
+Where a run prepares, its first release is compared with the moments of `problem.coordinates`, and the others with
+clipped means in the coordinates that came of it, both computed here.
 
 The tests of the z, for each release as well as for all together, each with a part of the error probability
 (Bonferroni):
@@ -41,6 +43,7 @@ from relaydp.arrays import placed
 from relaydp.attack.inference import inference_for, read_messages
 from relaydp.attack.threat import Guess, Known
 from relaydp.engine.loop import run, world_of
+from relaydp.engine.preparation import start_of
 from relaydp.engine.progress import Progress
 from relaydp.graph import Graph, Rounds
 from relaydp.oracle.randomness import Secret, Simulated, Source
@@ -48,6 +51,7 @@ from relaydp.planning.run_plan import Plan
 from relaydp.privacy import epsilon_exact
 from relaydp.privacy.objective import bend
 from relaydp.problem import Problem
+from relaydp.problem.coordinates import KEPT, ROOM, Coordinates
 from relaydp.problem.loss import CustomLoss
 
 NUMBERS = 40_000  # coordinates of noise to test, all runs together
@@ -70,7 +74,7 @@ class Check:
 
 
 class Seen(NamedTuple):
-    """Noise of many runs in units of its scale. A row of `z` is a run."""
+    """Noise of many runs in units of its scale. A row of `z` is a run; all releases have as many numbers."""
 
     z: np.ndarray  # (runs, releases, dim)
     data: np.ndarray  # (runs,) which data set
@@ -81,8 +85,13 @@ class Seen(NamedTuple):
 # -- clipped means, computed without the engine
 
 
-def clipped_means(problem: Problem, agents: np.ndarray, points: np.ndarray, clip: float | None) -> np.ndarray:
-    """(1/m_i) sum_j clip_c(grad loss_ij(y)) for each row's agent i and point y: every record's gradient separately."""
+def clipped_means(
+    problem: Problem, agents: np.ndarray, points: np.ndarray, clip: float | None, change: Coordinates | None = None
+) -> np.ndarray:
+    """(1/m_i) sum_j clip_c(grad loss_ij(y)) for each row's agent i and point y: every record's gradient separately.
+
+    `change` asks in other coordinates: for the same of records P a_j, each computed by itself.
+    """
     agent_records = problem.agent_records.dense()
     X, y, start = np.asarray(agent_records.X), np.asarray(agent_records.y), np.asarray(agent_records.start)
     found = np.zeros(points.shape)
@@ -90,16 +99,39 @@ def clipped_means(problem: Problem, agents: np.ndarray, points: np.ndarray, clip
         m = int(problem.split.sizes[i])
         rows, own = np.flatnonzero(agents == i), slice(int(start[i]), int(start[i]) + m)
         for some in np.array_split(rows, -(-len(rows) * m // AT_ONCE)):
-            found[some] = _means(problem, X[own], y[own], points[some], clip)
+            found[some] = _means(problem, X[own], y[own], points[some], clip, change)
     return found
 
 
-def _means(problem: Problem, X: np.ndarray, y: np.ndarray, points: np.ndarray, clip: float | None) -> np.ndarray:
+def mean_moments(problem: Problem) -> np.ndarray:
+    """(1) of `problem.coordinates` without noise, for every agent: record by record."""
+    bound, agent_records = problem.features_bound(), problem.agent_records.dense()
+    assert bound is not None and not isinstance(problem.loss, CustomLoss)
+    X, y = np.asarray(agent_records.X), np.asarray(agent_records.y)
+    outputs, found = problem.loss.outputs, []
+    for first, m in zip(np.asarray(agent_records.start), problem.split.sizes, strict=True):
+        A, b = X[first : first + m], y[first : first + m]
+        told = b[:, None] if outputs == 1 else math.sqrt(2.0) * (b[:, None] == np.arange(outputs))
+        half = (A**2).sum(axis=1, keepdims=True) / (2.0 * bound)
+        found.append(np.concatenate([A, half, bound / 4.0 * told], axis=1).mean(axis=0))
+    return np.array(found) / ROOM
+
+
+def _matrix(change: Coordinates, width: int) -> np.ndarray:
+    """P, from its definition."""
+    u = np.asarray(change.direction)
+    return float(change.length) * (np.eye(width) - (1.0 - KEPT) * np.outer(u, u))
+
+
+def _means(
+    problem: Problem, X: np.ndarray, y: np.ndarray, points: np.ndarray, clip: float | None, change: Coordinates | None
+) -> np.ndarray:
     loss = problem.loss
     if isinstance(loss, CustomLoss):
         each = np.asarray(jax.jit(jax.vmap(jax.vmap(jax.grad(loss.fn), (None, 0, 0)), (0, None, None)))(points, X, y))
         return (each * _factor(np.sqrt((each**2).sum(axis=2)), clip)[:, :, None]).mean(axis=1)
     A = np.column_stack([X, np.ones(len(X))]) if problem.intercept else X
+    A = A if change is None else A @ _matrix(change, A.shape[1])
     z = np.einsum("jk,pko->pjo", A, points.reshape(len(points), A.shape[1], loss.outputs))
     slope = np.asarray(jax.vmap(lambda row: loss.slopes(row, placed(y)))(placed(z)))
     norms = np.sqrt((A**2).sum(axis=1))[None, :] * np.sqrt((slope**2).sum(axis=2))
@@ -126,32 +158,53 @@ def look(
     known: Known,
     source: Source,
     progress: Progress | None = None,
-) -> tuple[Seen | None, Guess]:
-    """The noise of many runs of `solve`'s own loop; None if a prox hides some of it."""
+) -> tuple[list[Seen], Guess, Coordinates | None]:
+    """The noise of many runs of `solve`'s own loop, what one of them shows, and its coordinates; no noise if a prox
+    hides some of it."""
     x0, inference = np.zeros(plan.facts.dim), inference_for(plan.algorithm.name, known.noisy)
-    read = jax.jit(partial(read_messages, known, inference=inference))
+    read = jax.jit(lambda start, sent: read_messages(known._replace(x0=start), sent, inference))
     count = runs_needed(int(plan.route.acts.sum()), plan.facts.dim)
-    guesses, data = [], np.arange(count) % len(problems)
+    guesses, outcomes, data = [], [], np.arange(count) % len(problems)
     for number, which in enumerate(data.tolist()):
-        sent = run(problems[which], graph, plan, x0, _source(source, number), True).sent
-        guesses.append(jax.tree.map(np.asarray, read({name: placed(part) for name, part in sent._asdict().items()})))
+        outcome = run(problems[which], graph, plan, x0, _source(source, number), True)
+        start = known.x0 if outcome.coordinates is None else start_of(plan, outcome.coordinates, known.x0)
+        sent = {name: placed(part) for name, part in outcome.sent._asdict().items()}
+        guesses.append(jax.tree.map(np.asarray, read(start, sent)))
+        outcomes.append(outcome._replace(sent=None))
         if progress is not None:
             progress((number + 1) * len(plan.route), count * len(plan.route))
-    first = guesses[0]
+    first, change = guesses[0], outcomes[0].coordinates
     rows = np.flatnonzero(first.read)
-    agent, hop = first.agent[rows], first.hop[rows]
+    agent, hop = first.agent[rows], first.hop[rows] + plan.preparing
     if not all(guess.exact[rows].all() for guess in guesses):
-        return None, first
-    clip, scales = plan.clip, plan.hop_scales(plan.lattice_scales() if _on_lattice(plan, source) else plan.scales)
+        return [], first, change
+    own = plan.lattice_scales() if _on_lattice(plan, source) else plan.scales
+    scales = plan.hop_scales(own)
     s = scales[hop] if scales.ndim == 1 else scales[hop, agent]
     z = np.stack([guess.gradient[rows] for guess in guesses])
     points = np.stack([guess.point[rows] for guess in guesses])
-    for which, problem in enumerate(problems):
-        mine = points[data == which]
-        means = clipped_means(problem, np.tile(agent, len(mine)), mine.reshape(-1, mine.shape[2]), clip)
-        z[data == which] -= means.reshape(mine.shape)
+    alike = [[number] for number in range(count)]  # runs with the same data and coordinates
+    if change is None:
+        alike = [np.flatnonzero(data == which).tolist() for which in range(len(problems))]
+    for runs in alike:
+        where, others = points[runs].reshape(-1, points.shape[2]), outcomes[runs[0]].coordinates
+        means = clipped_means(problems[data[runs[0]]], np.tile(agent, len(runs)), where, plan.clip, others)
+        z[runs] -= means.reshape(z[runs].shape)
     z /= s[None, :, None]
-    return Seen(_as_normal(z) if plan.variant == OBJECTIVE else z, data, agent, hop), first
+    seen = [Seen(_as_normal(z) if plan.variant == OBJECTIVE else z, data, agent, hop)]
+    if change is not None:
+        unit = plan.facts.clip / _features_bound(problems[0])
+        means = [unit * mean_moments(problem) for problem in problems]
+        early = np.stack([outcome.released - means[which] for outcome, which in zip(outcomes, data, strict=True)])
+        who = np.arange(plan.facts.agents)
+        seen.insert(0, Seen(early / own[0][None, :, None], data, who, np.zeros_like(who)))
+    return seen, first, change
+
+
+def _features_bound(problem: Problem) -> float:
+    bound = problem.features_bound()
+    assert bound is not None
+    return bound
 
 
 def _source(source: Source, number: int) -> Source:
@@ -193,8 +246,11 @@ def check_price(plan: Plan, problem: Problem, graph: Graph, claimed: float, delt
     return Check("price", 0.0 if not fine else 1.0, fine, f"scales that cost epsilon {cost:.4g}, {claimed:.4g} claimed")
 
 
-def check_values(problems: Sequence[Problem], graph: Graph, plan: Plan, guess: Guess) -> Check:
-    """The engine's values before noise, at points of a run and far from them, on every data set."""
+def check_values(
+    problems: Sequence[Problem], graph: Graph, plan: Plan, guess: Guess, change: Coordinates | None = None
+) -> Check:
+    """The engine's values before noise, at points of a run and far from them, on every data set, and in the coordinates
+    of this run."""
     clip, dim, agents = plan.clip, plan.facts.dim, plan.facts.agents
     rows = np.flatnonzero(guess.read)
     seen = guess.point[rows[np.linspace(0, len(rows) - 1, min(POINTS // 2, len(rows))).astype(int)]]
@@ -206,7 +262,9 @@ def check_values(problems: Sequence[Problem], graph: Graph, plan: Plan, guess: G
     found, worst, moved = [], 0.0, 0.0
     for problem in problems:
         agent_records = world_of(problem, graph, plan).agent_records
-        ours = clipped_means(problem, who, where, clip)
+        if change is not None:
+            agent_records = agent_records.in_coordinates(jax.tree.map(placed, change))
+        ours = clipped_means(problem, who, where, clip, change)
         theirs = np.asarray(_values(agent_records, placed(points), None if clip is None else placed(clip), rounds))
         unit = clip if clip is not None else max(1.0, float(np.abs(ours).max()))
         worst = max(worst, _largest(np.abs(theirs.reshape(ours.shape) - ours).max() / unit))
@@ -215,11 +273,24 @@ def check_values(problems: Sequence[Problem], graph: Graph, plan: Plan, guess: G
         for two in range(one):
             apart = np.sqrt(((found[one] - found[two]) ** 2).sum(axis=2))
             moved = max(moved, _largest((apart / plan.sensitivity[None, :]).max()))
+    if change is not None:
+        off, far_off = _moments_apart(problems, graph, plan)
+        worst, moved = max(worst, off), max(moved, far_off)
     fine = worst <= ROUNDING and moved <= 1.0 + ROUNDING
     what = (
         f"{worst:.2g} clips between the engine's mean and a clipped one; a record moves it by {moved:.4g} of the charge"
     )
     return Check("values", 1.0 if fine else 0.0, fine, what)
+
+
+def _moments_apart(problems: Sequence[Problem], graph: Graph, plan: Plan) -> tuple[float, float]:
+    """The same two numbers of the first release."""
+    bound = _features_bound(problems[0])
+    theirs = [np.asarray(world_of(each, graph, plan).agent_records.moments(placed(bound))) for each in problems]
+    worst = max(np.abs(mine - mean_moments(each)).max() for mine, each in zip(theirs, problems, strict=True)) / bound
+    unit = plan.facts.clip / bound
+    apart = [unit * np.sqrt(((one - two) ** 2).sum(axis=1)) for k, one in enumerate(theirs) for two in theirs[:k]]
+    return _largest(worst), _largest(max((each / plan.sensitivity).max() for each in apart)) if apart else 0.0
 
 
 def _largest(number: Any) -> float:

@@ -7,6 +7,8 @@ gradients g~ from the messages (`relaydp.attack`) with the points y where they w
                sum_t ( ||g~_t - g_D'(y_t)|| - ||g~_t - g_D(y_t)|| ) / s_t                     noise in the objective
     residuals  <g~ - (g_D + g_D')/2, v>  for every release of every agent, v the direction of the canary
 
+Where a run prepares, its first release counts like a gradient, and the others are in the coordinates that came of it.
+
 The ratio is the logarithm of the likelihood ratio if the mechanism is what it claims to be (for noise in the objective
 without its Jacobian). The residuals are the releases minus all that is known: independent noise, if the claim holds;
 repeated noise, or noise that depends on the record, is visible in their joint distribution even if it is not visible in
@@ -29,6 +31,7 @@ from relaydp.attack.penalty import Penalty
 from relaydp.attack.threat import Guess, Known
 from relaydp.auditing.canary import Neighbours
 from relaydp.engine.loop import World, begin, scan_turns, turns_of, world_of
+from relaydp.engine.preparation import First, Prepared, draws_for_first, first_of, prepare, start_of
 from relaydp.engine.progress import Progress
 from relaydp.errors import InputError
 from relaydp.graph import Graph, Network, Rounds, network_of
@@ -57,27 +60,40 @@ def collect(
     known = public_part(plan, pair.first, graph, x0)
     worlds = [world_of(problem, graph, plan, batched=True) for problem in (pair.first, pair.second)]
     direction = _canary_direction(pair, worlds, x0)
-    start = begin(plan.algorithm, plan.variant, worlds[0], plan.steps, x0)
     hidden = isinstance(source, Secret)
-    turns = jax.tree.map(lambda part: placed(part[None]), turns_of(plan, len(plan.route), hidden))
+    turns = jax.tree.map(lambda part: placed(part[None]), turns_of(plan, plan.training, hidden))
+    asked = first_of(pair.first, plan, hidden) if plan.preparing else None
 
     @jax.jit
-    def batch(world: World, suspects: list[World], keys: Array | None, draws: Array | None) -> Evidence:
-        def one(key: Array | None, drawn: Array | None) -> Evidence:
+    def batch(
+        world: World, suspects: list[World], keys: Array | None, draws: Array | None, first_draws: Array | None
+    ) -> Evidence:
+        def one(key: Array | None, drawn: Array | None, first_drawn: Array | None) -> Evidence:
             now = turns if drawn is None else turns._replace(draws=drawn[None])
-            _, (_, payload) = scan_turns(plan.algorithm, plan.variant, True, world, plan.steps, key, start, now, True)
+            here, them, x, early = world, suspects, x0, None
+            if asked is not None:
+                prepared = prepare(world.agent_records, asked, key, first_drawn)
+                early = _weigh_first(asked, prepared, suspects)
+                x = start_of(plan, prepared.coordinates, x0)
+                here, *them = (
+                    each._replace(agent_records=each.agent_records.in_coordinates(prepared.coordinates))
+                    for each in (world, *suspects)
+                )
+            start = begin(plan.algorithm, plan.variant, here, plan.steps, x)
+            _, (_, payload) = scan_turns(plan.algorithm, plan.variant, True, here, plan.steps, key, start, now, True)
             guess = read_messages(
-                known,
+                known._replace(x0=x),
                 {name: part[0] for name, part in payload._asdict().items()},
                 inference_for(plan.algorithm.name, known.noisy),
             )
-            return _weigh(plan, known, guess, suspects, direction)
+            return _weigh(plan, known, guess, them, direction, early)
 
-        return jax.vmap(one)(keys, draws)
+        return jax.vmap(one)(keys, draws, first_draws)
 
     size = _batch_size(plan, pair.first.dim, runs)
     batches, found = -(-runs // size), []
-    acts = np.broadcast_to(plan.route.acts, (size, *plan.route.acts.shape))
+    route_acts = plan.route.acts[plan.preparing :]
+    acts = np.broadcast_to(route_acts, (size, *route_acts.shape))
     # one split for all runs of a side: every run has its own key, and no two keys are equal
     sides = [None, None] if isinstance(source, Secret) else jax.random.split(key_for(source.seed, NOISE))
     for side, (world, side_key) in enumerate(zip(worlds, sides, strict=True)):
@@ -86,7 +102,10 @@ def collect(
         for b in range(batches):
             mine = None if keys is None else keys[b * size : (b + 1) * size]
             draws = draw_gradient_noise(acts, plan.facts.dim) if hidden else None
-            parts.append(jax.tree.map(np.asarray, batch(world, worlds, mine, draws)))
+            early = None
+            if hidden and plan.preparing:
+                early = np.stack([draws_for_first(plan.facts.agents, pair.first) for _ in range(size)])
+            parts.append(jax.tree.map(np.asarray, batch(world, worlds, mine, draws, early)))
             if progress is not None:
                 progress((side * batches + b + 1) * size * len(plan.route), 2 * batches * size * len(plan.route))
         found.append(Evidence(*(np.concatenate(column)[:runs] for column in zip(*parts, strict=True))))
@@ -119,14 +138,27 @@ def public_part(plan: Plan, problem: Problem, graph: Graph, x0: Array) -> Known:
         x0=x0,
         penalty=Penalty(problem.regulariser, problem.l2, problem.terms.free),
         network=Network(*(None if part is None else placed(part) for part in network)),
-        holder=np.zeros(len(way), np.int32) if isinstance(way, Rounds) else way.holder,
-        acts=way.acts,
+        holder=np.zeros(len(way), np.int32) if isinstance(way, Rounds) else way.holder[plan.preparing :],
+        acts=way.acts[plan.preparing :],
         noisy=plan.mechanism == "published" and plan.variant != OBJECTIVE,
     )
 
 
-def _weigh(plan: Plan, known: Known, guess: Guess, suspects: list[World], direction: Array) -> Evidence:
-    """One run's ratio and residuals, from the inferred gradients."""
+def _weigh_first(asked: First, prepared: Prepared, suspects: list[World]) -> Evidence:
+    """The same of the first release of a run that prepares. Where the two mean records agree it says nothing."""
+    unit = asked.clip / asked.bound
+    first, second = (prepared.released - unit * each.agent_records.moments(asked.bound) for each in suspects)
+    residual, apart, s = (first + second) / 2.0, second - first, asked.scale
+    size = jnp.sqrt(jnp.sum(apart * apart))
+    along = jnp.sum(apart, axis=0) / jnp.where(size > 0.0, size, 1.0)
+    ratio = jnp.sum(jnp.sum(residual * apart, axis=1) / s**2)
+    return Evidence(ratio, residual @ along, jnp.sum((_length(apart) / s) ** 2))
+
+
+def _weigh(
+    plan: Plan, known: Known, guess: Guess, suspects: list[World], direction: Array, early: Evidence | None = None
+) -> Evidence:
+    """One run's ratio and residuals, from the inferred gradients and what came before them."""
     rows = np.flatnonzero(guess.read)
     hop, agent = guess.hop[rows], guess.agent[rows]
     point, gradient = guess.point[rows], guess.gradient[rows]
@@ -135,14 +167,18 @@ def _weigh(plan: Plan, known: Known, guess: Guess, suspects: list[World], direct
         parts = [jnp.where(guess.exact[rows], part, 0.0) for part in parts]
     first, second = parts
     residual, apart = (first + second) / 2.0, second - first
-    scales = plan.hop_scales()
+    scales = plan.hop_scales()[plan.preparing :]
     s = jnp.asarray(scales[hop] if scales.ndim == 1 else scales[hop, agent])
     if plan.variant == OBJECTIVE:
         each = (_length(second) - _length(first)) / s
     else:
         # if the noise is neither on gradients nor in objectives, s is not its scale: all releases have equal weight
         each = jnp.sum(residual * apart, axis=1) / (s**2 if plan.mechanism == "gradient" else jnp.ones_like(s))
-    return Evidence(jnp.sum(each), residual @ direction, jnp.sum((_length(apart) / s) ** 2))
+    found = Evidence(jnp.sum(each), residual @ direction, jnp.sum((_length(apart) / s) ** 2))
+    if early is None:
+        return found
+    residuals = jnp.concatenate([early.residuals, found.residuals])
+    return Evidence(early.ratio + found.ratio, residuals, early.reach + found.reach)
 
 
 def _length(rows: Float[Array, "rows dim"]) -> Float[Array, " rows"]:

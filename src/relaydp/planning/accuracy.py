@@ -41,6 +41,7 @@ LEAST = 2.0**-13  # of the noise that a step is made for
 AVERAGED, FROM, DOUBLINGS = 0.5, -11.0, 3.0  # the share of laps that is averaged, from which log2 of the noise on
 STRETCH = 1.7
 FIRST = 0.05  # the share of the budget that the lap which prepares spends
+WORTH = 10  # laps that are worth one that prepares
 BLURRED = 16.0  # how many times longer than the bound on a record the noise of the mean record is at most
 RIDGE = 5.0  # how many times l2 / G^2 the noise is at least
 # Of what a model without privacy gains over the most frequent class, the share that private models of the 77 problems
@@ -145,7 +146,7 @@ def _rule(facts: Facts, noise: float, laps: int | None, prepare: bool) -> Rule:
 def prepares(facts: Facts, noise: float, laps: int | None) -> bool:
     """Whether the first lap looks for better coordinates: where their noise leaves something to see, and no ridge says
     which coordinates are meant."""
-    possible = facts.bound is not None and facts.modulus == 0.0 and (laps is None or laps > FEWEST)
+    possible = facts.bound is not None and facts.modulus == 0.0 and (laps is None or laps >= WORTH)
     return possible and noise**2 * facts.dim <= FIRST * BLURRED
 
 

@@ -150,7 +150,7 @@ class Plan:
 
     @property
     def released(self) -> int:
-        """How many numbers the largest release has at most: a first lap that prepares tells a few more than a gradient."""
+        """How many numbers a release has at most: a first lap that prepares tells a few more than a gradient."""
         return self.facts.dim + (2 if self.preparing else 0)
 
     def lattice_scales(self) -> np.ndarray:

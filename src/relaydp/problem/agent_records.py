@@ -93,7 +93,7 @@ class AgentRecords:
 
         def of_agent(i: Array) -> Array:
             A, y, norm, weight = self._agent(i)
-            half = jnp.sum(weight * (norm * norm - self.intercept)) / (2.0 * bound)
+            half = jnp.sum(weight * (norm * norm - float(self.intercept))) / (2.0 * bound)
             told = jnp.sign(y)[:, None] if outputs == 1 else jnp.sqrt(2.0) * jax.nn.one_hot(y, outputs, dtype=A.dtype)
             return jnp.concatenate([weight @ A, half[None], bound / 4.0 * (weight @ told)]) / ROOM
 

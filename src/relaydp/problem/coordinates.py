@@ -1,20 +1,20 @@
 """What a first, private release tells of the records: coordinates in which they are short, and a model to start from.
 
 Records often have much in common: images a background, tables columns that are rarely 0. What is common tells no two
-records apart, but noise along it moves all scores alike, and it makes records long, so that they are clipped early. And
-where one class is rare, a model spends its first laps on learning that. A first release of every agent,
+records apart, but noise along it moves all scores alike, and it makes records long, so that they are clipped early.
+And where one class is rare, a model spends its first laps on learning that. A first release of every agent,
 
     (1)  (1/m_i) sum_j ( a_j,  |a_j|^2 / (2 B),  (B/4) h(b_j) ) / ROOM  +  noise
 
-with B the public bound on the features' |a_j|, and h the label itself (-1 or 1) or sqrt(2) times its class's unit vector,
-gives estimates of the mean record w, of the mean square of what is left of records without it, r^2, and of the classes'
-shares. The rest is public arithmetic. With the direction u = w/|w|,
+with B the public bound on the features' |a_j|, and h the label itself (-1 or 1) or sqrt(2) times its class's unit
+vector, gives estimates of the mean record w, of the mean square of what is left of records without it, r^2, and of the
+classes' shares. The rest is public arithmetic. With the direction u = w/|w|,
 
     (2)  P = b (I - (1 - k) u u'),                              b = B / sqrt(r^2 + k^2 |w|^2)
 
-P takes most of what is common out of a record, and brings what is left to the length that a plan is made for: the P a_j
-have a mean square of about B^2. A model z in these coordinates is x = P z in the records' own. The start is the x along u
-for which the mean record has the classes' log-odds.
+P takes most of what is common out of a record, and brings what is left to the length that a plan is made for: the
+P a_j have a mean square of about B^2. A model z in these coordinates is x = P z in the records' own. The start is the x
+along u for which the mean record has the classes' log-odds.
 
 Replacing one record moves (1) by at most 2B/m_i: with |a| = s and |a'| = t,
 
