@@ -9,7 +9,7 @@ import typer
 from relaydp import defaults
 from relaydp.cli import choices
 from relaydp.cli.choices import among
-from relaydp.cli.options import GRAPH, PRIVACY, RUN, AsJson, Quiet, Variant, flag, print_json
+from relaydp.cli.options import GRAPH, PRIVACY, RUN, AsJson, Quiet, flag, print_json
 from relaydp.cli.progress import step_bar
 
 if TYPE_CHECKING:
@@ -33,7 +33,15 @@ def audit(
     ] = "gradient",
     epsilon: Annotated[float, typer.Option(help="The epsilon to test.", rich_help_panel=PRIVACY)] = 1.0,
     delta: Annotated[float, typer.Option(help="Its delta.", rich_help_panel=PRIVACY)] = defaults.DELTA,
-    variant: Variant = None,
+    variant: Annotated[
+        str | None,
+        flag(
+            PRIVACY,
+            "Of --mechanism published: for recal memoryless, carried or replace; default: the first.",
+            "NAME",
+            complete=among(choices.VARIANTS),
+        ),
+    ] = None,
     canary: Annotated[
         str,
         flag(
