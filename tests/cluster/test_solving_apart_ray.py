@@ -191,9 +191,10 @@ def test_the_command_runs_apart_or_in_one_task_as_the_data_is(cluster, tmp_path)
     file = tmp_path / "apart.toml"
     file.write_text('[apart]\ncolumns = ["age", "dose"]\ncheckpoint = "state"\n')
     names = [str(file), "--classes", "0,1"]
+    recal = ["--algorithm", "recal"]  # what one process per agent runs where nothing is said
     ways = {
-        "local": ["--data", str(tmp_path / "whole.csv"), "--agents", "30,30"],
-        "one": ["--data", str(tmp_path / "whole.csv"), "--agents", "30,30", "--on", "ray"],
+        "local": [*recal, "--data", str(tmp_path / "whole.csv"), "--agents", "30,30"],
+        "one": [*recal, "--data", str(tmp_path / "whole.csv"), "--agents", "30,30", "--on", "ray"],
         "apart": ["--data", str(tmp_path / "[ab].csv"), "--on", "ray", *names],
     }
     models = {}

@@ -110,7 +110,7 @@ def attack(
     }
     folder, asked = _asked(target, {name: value for name, value in given.items() if value is not None})
     methods = _names("method", asked.get("method", ["closed-form"]), _methods())
-    seed = asked.get("seed", 0)
+    drawn: int = asked.get("seed", 0)
     searching = {name: asked[name] for name in ("iterations", "restarts") if name in asked}
     for name, value in searching.items():
         if not set(methods) - SOLVED:
@@ -121,7 +121,7 @@ def attack(
 
     with step_bar(quiet or json_) as report:
         if folder is None:
-            targets = _fresh(asked.get("data"), seed, asked, report)
+            targets = _fresh(asked.get("data"), drawn, asked, report)
         else:
             targets = [saved_run(folder, asked.get("data"), asks="--data")]
         images = targets[0].about.is_image
@@ -130,7 +130,7 @@ def attack(
                 f"--figure {figure} draws images, and these records are not; with --method dlg it draws how the error "
                 "of the search falls."
             )
-        found = campaign(targets, methods, seed=seed, report=report, **searching)
+        found = campaign(targets, methods, seed=drawn, report=report, **searching)
     if figure is not None and images:
         draw_attack(figure, found.images())
     elif figure is not None:

@@ -346,6 +346,8 @@ def build_apart(config: Config) -> tuple[list[str], Graph, dict[str, Any]]:
     import glob
 
     asked, wanted = solve_arguments(config.run), config.problem
+    if asked["algorithm"] == defaults.ALGORITHM:
+        asked["algorithm"] = "recal"  # distributed agents cannot go by laps, which relay-gradient does
     files = sorted(glob.glob(str(Path(config.data.source).expanduser())))
     if len(files) < 2:
         raise InputError(f"--data {config.data.source!r} matches {len(files)} files; needed one per agent, 2 or more.")
