@@ -20,7 +20,10 @@ REFUTED = 1  # exit code
 
 def audit(
     algorithm: Annotated[
-        str, flag(RUN, "Whose claim; default recal.", "NAME", complete=among(choices.NAMED_ALGORITHMS))
+        str,
+        flag(
+            RUN, "The algorithm whose claim is tested; default recal.", "NAME", complete=among(choices.NAMED_ALGORITHMS)
+        ),
     ] = "recal",
     mechanism: Annotated[
         str,
@@ -32,7 +35,7 @@ def audit(
         ),
     ] = "gradient",
     epsilon: Annotated[float, typer.Option(help="The epsilon to test.", rich_help_panel=PRIVACY)] = 1.0,
-    delta: Annotated[float, typer.Option(help="Its delta.", rich_help_panel=PRIVACY)] = defaults.DELTA,
+    delta: Annotated[float, typer.Option(help="The delta of that epsilon.", rich_help_panel=PRIVACY)] = defaults.DELTA,
     variant: Annotated[
         str | None,
         flag(

@@ -60,7 +60,7 @@ def new(
     ],
     epsilon: Annotated[float, flag(PRIVACY, "How much may leak about any record, over the whole run.")],
     delta: Annotated[float, flag(PRIVACY, DELTA_TEXT)] = defaults.DELTA,
-    name: Annotated[str | None, flag(PARTIES, "Of the consortium; default: the file's name.", "NAME")] = None,
+    name: Annotated[str | None, flag(PARTIES, "The consortium's name; default: the file's.", "NAME")] = None,
     graph: Annotated[
         str | None,
         flag(

@@ -36,7 +36,7 @@ Out = Annotated[
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats, smaller PLF, no CIFAR-10 unless --data names it.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Compute again what is there already.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Compute again what is already there.")]
 Seeds = Annotated[int | None, typer.Option(help="Repeats of each cell; default 16, with --quick 3.")]
 Jobs = Annotated[
     int | None,
@@ -54,7 +54,7 @@ Data = Annotated[
 
 @app.command("list")
 def list_(json_: AsJson = False) -> None:
-    """What there is: names, where the paper has it, how many cells.
+    """List the experiments: their names, where the paper has them, how many cells each has.
 
     \b
     relaydp paper list
