@@ -1,6 +1,6 @@
-"""Write what `relaydp paper all --out FOLDER` found into docs/reproduction.md, and its figures beside it.
+"""Write what `relaydp paper run --out FOLDER` found into docs/reproduction.md, and its figures beside it.
 
-    relaydp paper all --out paper
+    relaydp paper run --out paper
     python scripts/update_reproduction.py paper
 
 Each part of the page between `<!-- NAME -->` and `<!-- end of NAME -->` is replaced by what the experiment shows; where

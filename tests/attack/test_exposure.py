@@ -4,7 +4,9 @@ that an attack sees nothing but messages and public facts."""
 import dataclasses
 import gc
 import json
+import re
 import types
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,7 @@ from relaydp.auditing.campaigns import IMAGES, few, gradient_errors, true_record
 from relaydp.cli.main import app
 from relaydp.errors import InputError
 from relaydp.problem import AgentRecords, Problem
+from relaydp.settings.config import AttackConfig, AttackSection, parse_toml
 
 DELTA = 1e-5
 CLAIM = rd.Budget(1.0, DELTA)  # what the published mechanism says it keeps
@@ -332,9 +335,10 @@ KEYS = (
 
 
 def test_fresh_runs_in_one_json_object_and_two_figures(tmp_path):
-    grid, curve = tmp_path / "grid.png", tmp_path / "curve.png"
-    words = ["--data", "digits", "--records", 3, "--activations", 3, "--epsilon", 5, "--method", "closed-form,dlg"]
-    done = call("attack", *words, "--iterations", 20, "--restarts", 1, "--figure", grid, "--curve", curve, "--json")
+    grid, curve, file = tmp_path / "grid.png", tmp_path / "curve.png", tmp_path / "attack.toml"
+    file.write_text("[attack]\nrecords = 9\nactivations = 3\niterations = 20\nrestarts = 1\n")
+    words = ["--data", "digits", "--records", 3, "--epsilon", 5, "--method", "closed-form,dlg"]
+    done = call("attack", file, *words, "--figure", grid, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert found["data"] == "digits" and found["agents"] == 3 and found["shape"] == [8, 8, 1]
@@ -349,6 +353,8 @@ def test_fresh_runs_in_one_json_object_and_two_figures(tmp_path):
     assert by["RECAL", "closed-form"]["share"] == 1.0 and by["sound, epsilon 5", "closed-form"]["recovered"] == 0
     search = by["RECAL", "dlg"]
     assert len(search["mse_curve"]) == len(search["iterations"]) and search["iterations"][-1] == 20
+    words = ["--data", "breast-cancer", "--records", 3, "--mechanism", "none", "--method", "dlg"]
+    assert call("attack", file, *words, "--figure", curve, "--quiet").exit_code == 0  # no images: how a search goes
     assert grid.stat().st_size > 1000 and curve.stat().st_size > 1000
 
 
@@ -371,9 +377,33 @@ def test_a_folder_is_scored_while_its_data_is_there_and_attacked_without(tmp_pat
     assert changed.exit_code == 2 and "checksum" in changed.output
 
 
-def test_the_table_names_every_run():
-    words = ["--data", "digits", "--records", 3, "--activations", 2, "--mechanism", "none,published", "--intercept"]
-    done = call("attack", *words, "--variant", "carried")
+def test_a_file_can_name_the_saved_run(tmp_path):
+    folder, file = tmp_path / "run", tmp_path / "attack.toml"
+    words = ["--data", "breast-cancer", "--agents", 3, "--activations", 3, "--walk", "cyclic"]
+    assert call("run", *words, "--out", folder, "--quiet").exit_code == 0
+    file.write_text('[attack]\nrun = "run"\nmethod = "pooled"\n')  # a path starts at the file's folder
+    found = [json.loads(call("attack", *words, "--json").stdout) for words in ([file], [folder, "--method", "pooled"])]
+    assert found[0]["rows"] == found[1]["rows"] and found[0]["rows"][0]["method"] == "pooled"
+    for more, said in (("records = 4\n", "error: records does not apply"), ("datum = 1\n", "line 4")):
+        file.write_text(f'[attack]\nrun = "run"\nmethod = "pooled"\n{more}')
+        refused = call("attack", file)
+        assert refused.exit_code == 2 and said in refused.output
+
+
+def test_the_example_file_is_good_and_so_is_each_commented_key():
+    text = (Path(__file__).parents[2] / "examples" / "attack.toml").read_text()
+    lines = text.split("\n")
+    optional = [k for k, line in enumerate(lines) if re.match(r"# \w+ = ", line)]
+    assert len(optional) + len(re.findall(r"^\w+ = ", text, re.M)) == len(AttackSection.model_fields)
+    for k in [None, *optional]:
+        parse_toml("\n".join(line[2:] if i == k else line for i, line in enumerate(lines)), "a.toml", AttackConfig)
+
+
+def test_the_table_names_every_run(tmp_path):
+    file = tmp_path / "attack.toml"
+    file.write_text('[attack]\nactivations = 2\nintercept = true\nvariant = "carried"\n')
+    words = ["--data", "digits", "--records", 3, "--mechanism", "none,published"]
+    done = call("attack", file, *words)
     assert done.exit_code == 0, done.output
     for text in ("RECAL", "through u", "through x", "SSIM", "identified exactly"):
         assert text in done.stdout
@@ -387,21 +417,25 @@ def test_the_table_names_every_run():
         (["--method", "guess"], "unknown method"),
         (["--method", ","], "needed one or more"),
         (["--mechanism", "objective"], "unknown mechanism"),
-        (["--mechanism", "none", "--variant", "carried"], "belongs to mechanism published"),
+        (['variant = "carried"', "--mechanism", "none"], "belongs to mechanism published"),
         (["--epsilon", "-1"], "epsilon"),
         (["--figure", "grid.txt"], "ends in"),
-        (["--curve", "curve.png"], "does not search"),
-        (["--iterations", "5"], "does not search"),
+        (["iterations = 5"], "does not search"),
+        (['method = "guess"'], "unknown method"),
         (
             ["--data", "breast-cancer", "--records", "3", "--mechanism", "none", "--figure", "a.png"],
             "draws images, and these records are not",
         ),
         (["nowhere-at-all"], "not a result folder"),
         (["somewhere", "--records", "4"], "Leave it out"),
-        (["--activations", "many"], "Invalid value"),
+        (["--records", "many"], "Invalid value"),
+        (['activations = "many"'], "line 2"),
     ],
 )
-def test_bad_input_is_one_paragraph_and_exit_code_2(words, text):
+def test_bad_input_is_one_paragraph_and_exit_code_2(words, text, tmp_path):
+    if " = " in words[0]:
+        (tmp_path / "attack.toml").write_text(f"[attack]\n{words[0]}\n")
+        words = [str(tmp_path / "attack.toml"), *words[1:]]
     done = call("attack", *words)
     assert done.exit_code == 2 and text in done.output and "Traceback" not in done.output
 

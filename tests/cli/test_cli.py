@@ -303,9 +303,9 @@ def test_two_runs_add_up_and_the_third_is_refused_before_a_record_is_used(tmp_pa
     monkeypatch.setattr(place, "minimise", lambda *a, **k: pytest.fail("records were used"))
     refused = call(*words)
     assert refused.exit_code == 2 and "did not run" in refused.stderr and refused.stdout == ""
-    shown = strict(call("account", "show", file, "--json").stdout)
+    shown = strict(call("show", file, "--json").stdout)
     assert len(shown["runs"]) == 2 and shown["spent"] == second["account"]["spent"]
-    told = call("account", "show", file).stdout
+    told = call("show", file).stdout
     assert "2 runs charged" in told
     left = float(told.rstrip().rstrip(".").rpartition(" ")[2])  # what it says may be spent, may be spent
     assert f"where {left:g} is left" in refused.stderr and "folds" not in refused.stderr
@@ -326,7 +326,7 @@ def test_a_simulation_is_not_charged(tmp_path):
     assert read_config(config).run.account == str(file)
     assert strict(call("run", config, "--seed", "0", "--json").stdout)["simulation"] is True
     assert strict(call("run", config, "--mechanism", "none", "--json").stdout)["mechanism"] is None
-    assert strict(call("account", "show", file, "--json").stdout)["runs"] == []
+    assert strict(call("show", file, "--json").stdout)["runs"] == []
     assert strict(call("run", config, "--json").stdout)["account"]["spent"] == pytest.approx(1.0)
 
 
@@ -338,7 +338,7 @@ def test_an_account_is_never_begun_anew(tmp_path):
     again = call("account", "new", file, "--epsilon", "9")
     assert again.exit_code == 2 and "exists already" in again.stderr
     (tmp_path / "note.txt").write_text("no account")
-    assert call("account", "show", tmp_path / "note.txt").exit_code == 2
+    assert call("show", tmp_path / "note.txt").exit_code == 2
     assert call("account", "new", tmp_path / "b", "--epsilon", "1", "--delta", "1e-300").exit_code == 2
 
 
@@ -452,6 +452,7 @@ BAD = {
     "ranges in words": ({}, [*BC, "--ranges", "fitt"], ["--ranges", "Did you mean 'fit'?"]),
     "label bound with logistic": ({}, [*BC, "--loss", "logistic", "--label-bound", 1], ["least-squares"]),
     "numbers for classes": ({}, ["--data", "digits", "--loss", "logistic"], ["10 different labels"]),
+    "one process per agent, here": ({"r.toml": '[apart]\ncolumns = ["age"]'}, ["r.toml", *BC], ["columns", "--on ray"]),
     "overwrite without out": (None, ["--overwrite"], ["--out"]),
     "no such TOML": ({}, ["nowhere.toml"], ["nowhere.toml"]),
     "TOML that is no text": ({"r.toml": b"\xff\xfe\x00"}, ["r.toml"], ["r.toml"]),

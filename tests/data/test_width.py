@@ -100,12 +100,15 @@ def test_a_file_of_settings_and_a_saved_run(files, tmp_path):
 
 
 def test_a_prior_has_the_width_of_the_run(files, tmp_path):
+    wide, held = tmp_path / "wide.toml", tmp_path / "held.toml"
+    wide.write_text('[run]\nprior = "wide.svm"\n')
+    held.write_text('[run]\nprior = "held.npz"\n')
     for features, code in ((5, 0), (6, 0), (4, 2)):  # what the prior leaves out is 0
-        words = [*RUN, *PRIVATE, "--features", features, "--prior", files["wide"]]
+        words = [wide, *RUN, *PRIVATE, "--features", features]
         found = call("plan", "--data", files["narrow"], *words)
         assert found.exit_code == code, found.output
-    unseen = ["--sizes", "20,20,20", "--features", 6, *RUN[2:], *PRIVATE, "--prior", files["wide"]]
+    unseen = [wide, "--sizes", "20,20,20", "--features", 6, *RUN[2:], *PRIVATE]
     assert call("plan", *unseen).exit_code == 0
     np.savez(tmp_path / "held.npz", X=np.ones((4, 5)), y=np.array([0, 1, 0, 1]))
-    found = call("plan", "--data", files["narrow"], *RUN, *PRIVATE, "--features", 6, "--prior", tmp_path / "held.npz")
+    found = call("plan", held, "--data", files["narrow"], *RUN, *PRIVATE, "--features", 6)
     assert found.exit_code == 2 and "has 5 features and the data 6" in " ".join(found.stderr.split())

@@ -220,7 +220,7 @@ def test_a_ledger_is_verified_wherever_it_lies(saved, shared):
             assert done.exit_code == 0 and "holds" in done.stdout and words in done.stdout, done.output
             assert ("promise" in done.stdout) == (name == "simulation")
             assert read_json(call("ledger", "verify", place, "--json"))["run"] == name
-            assert read_json(call("ledger", "show", place, "--json"))["run"] == name
+        assert read_json(call("show", half / "ledger.json", "--json"))["run"] == name
     assert call("ledger", "verify", shared).exit_code == 0
 
 
@@ -291,7 +291,7 @@ def test_noise_in_the_objective_is_said_to_be_proved_for_real_numbers_alone(pert
     assert names(folder / "publish") == PUBLIC and COVERED <= names(folder / "keep")
     shown = " ".join(call("show", folder).stdout.split())
     assert "none: simulation. In real numbers its plan costs 2 at delta" in shown
-    assert "in real numbers alone" in call("ledger", "show", folder).stdout
+    assert "in real numbers alone" in call("show", folder / "publish" / "ledger.json").stdout
     again = rd.rerun(folder)
     assert again.simulation and again.x.tobytes() == result.x.tobytes()
 
@@ -315,7 +315,7 @@ def test_a_folder_that_promises_for_noise_in_the_objective_is_read_without_the_p
     found = rd.load_result(old)
     assert not found.private and found.simulation and found.epsilon == found.rho == math.inf
     assert "in real numbers alone" in call("ledger", "verify", old).stdout
-    assert "in real numbers alone" in call("ledger", "show", old / "publish" / "ledger.json").stdout
+    assert "in real numbers alone" in call("show", old / "publish" / "ledger.json").stdout
     with pytest.raises(PrivacyError, match="cannot be repeated"):
         rd.rerun(old)
 
@@ -445,14 +445,17 @@ def test_a_held_out_label_is_looked_at_before_the_run_and_never_quoted(monkeypat
     assert "47" not in str(caught.value)
 
 
-@pytest.mark.parametrize("command", ["show", "verify"])
+@pytest.mark.parametrize("command", [("show",), ("ledger", "verify")], ids=["show", "verify"])
 def test_a_private_runs_ledger_prints_no_epsilon_at_a_delta_that_is_none(saved, tmp_path, command):
     """Below the noise's floor, above a half, 1/m or more; a simulation promises nothing and may show any."""
+    of = lambda name: saved[name][1] / "publish" / "ledger.json"  # noqa: E731
     for delta, says in (("1e-300", "1e-30 to 0.5"), ("0.9", "1e-30 to 0.5"), ("0.01", "1/152"), ("2", "between 0")):
-        for place in (saved["private"][1], saved["private"][1] / "publish"):
-            done = call("ledger", command, place, "--delta", delta)
+        folders = (saved["private"][1], saved["private"][1] / "publish") if command != ("show",) else ()
+        for place in (of("private"), *folders):
+            done = call(*command, place, "--delta", delta)
             assert done.exit_code == 2 and says in " ".join(done.output.split())
             assert "epsilon 0" not in done.output
-        if 1e-30 <= float(delta) < 1 or (command, delta) == ("show", "1e-300"):  # another accountant stops before that
-            assert call("ledger", command, saved["simulation"][1], "--delta", delta).exit_code == 0
-    assert call("ledger", command, saved["private"][1], "--delta", "1e-6").exit_code == 0
+        # another accountant stops before that
+        if 1e-30 <= float(delta) < 1 or (command[0], delta) == ("show", "1e-300"):
+            assert call(*command, of("simulation"), "--delta", delta).exit_code == 0
+    assert call(*command, of("private"), "--delta", "1e-6").exit_code == 0

@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 import relaydp as rd
 from relaydp._toml import line_of
 from relaydp.algorithm import ALGORITHMS
-from relaydp.cli import consortium as command
 from relaydp.cli.main import app
 from relaydp.engine.loop import run
 from relaydp.errors import InputError, PrivacyError
@@ -876,8 +875,9 @@ def test_classes_that_do_not_fit_are_refused(maker, classes):
 # -- the command
 
 
-def call(*words):
-    return CliRunner().invoke(app, ["consortium", *map(str, words)], prog_name="relaydp")
+def call(command, *words):
+    group = [] if command == "show" else ["consortium"]
+    return CliRunner().invoke(app, [*group, command, *map(str, words)], prog_name="relaydp")
 
 
 def facts(*words):
@@ -976,42 +976,79 @@ def test_check_refuses_a_relay_that_would_give_up(planned, tmp_path):
         (["--graph", "path"], [["north", "south"], ["south", "east"]]),
         (["--graph", "star"], [["north", "south"], ["north", "east"]]),
         (["--graph", "complete"], [["north", "south"], ["north", "east"], ["south", "east"]]),
-        (["--edges", "east-north,south-east"], [["north", "east"], ["south", "east"]]),
     ],
 )
 def test_new_knows_graphs(flags, tmp_path, words, expected):
     assert facts("new", tmp_path / "agreed.toml", *flags, *words)["edges"] == expected
 
 
-def test_pairs_of_names_with_hyphens():
-    names = ["a", "a-b", "b", "b-a"]
-    assert command._edges(None, "a-b-b,b-b-a", names) == [["a-b", "b"], ["b", "b-a"]]
-    for text in ("a-b-a", "a", "c-a", ""):  # a-b and a, or a and b-a; no pair; nobody; nothing
-        with pytest.raises(InputError, match="--edges"):
-            command._edges(None, text, names)
-
-
-def test_new_takes_columns_from_a_header(flags, tmp_path):
-    (tmp_path / "own.csv").write_text("id,age,y,dose\n7,1,1,2\n")
+def test_new_takes_columns_from_a_header_or_only_their_number(flags, tmp_path):
+    (tmp_path / "own.csv").write_text("age,y,dose\n7,1,2\n")
     words = [word for word in flags if word not in ("--columns", "a,b")]
-    table = ["--data-columns", tmp_path / "own.csv", "--drop", "id"]
-    assert facts("new", tmp_path / "agreed.toml", *words, *table)["problem"]["columns"] == ["age", "dose"]
-    result = call("new", tmp_path / "other.toml", *words, *table[:2], "--drop", "ids")
-    assert result.exit_code == 2 and "Did you mean 'id'" in result.stderr
+    made = facts("new", tmp_path / "agreed.toml", *words, "--columns", tmp_path / "own.csv")
+    assert made["problem"]["columns"] == ["age", "dose"]
+    bare = [word for word in words if word not in ("--label", "y")]
+    unnamed = facts("new", tmp_path / "number.toml", *bare, "--columns", 2)
+    assert unnamed["problem"]["features"] == 2 and "columns" not in unnamed["problem"]
+    for label, said in ((["--label", "yy"], "Did you mean 'y'"), ([], "needs --label")):
+        result = call("new", tmp_path / "other.toml", *bare, *label, "--columns", tmp_path / "own.csv")
+        assert result.exit_code == 2 and said in result.stderr
+
+
+# what has no option: a line of the file that `new` writes, and the line that a party's author puts in its place
+EDITS = {
+    'walk = "tour"': 'walk = "random"',
+    "walk_seed = 0": "walk_seed = 7",
+    'start = "north"': 'start = "east"',
+    "patience = 90": "patience = 200",
+    "l1 = 0.0": "l1 = 0.001",
+    "l2 = 0.0": "l2 = 0.05\nclip = 0.5",
+    '  ["north", "south"],\n': "",
+}
+
+
+def test_what_new_has_no_option_for_is_one_edit_away(flags, tmp_path):
+    file = tmp_path / "agreed.toml"
+    before = facts("new", file, *flags)
+    for old, new in EDITS.items():
+        text = file.read_text()
+        assert text.count(old) == 1, old
+        file.write_text(text.replace(old, new))
+    facts("plan", file, "--activations", 3)
+    made = facts("check", file)
+    assert made["holds"] and made["identity"] != before["identity"]
+    assert made["run"] == {
+        "algorithm": "recal", "walk": "random", "walk_seed": 7, "start": "east", "patience": 200,
+    }  # fmt: skip
+    assert {name: made["problem"][name] for name in ("l1", "l2", "clip")} == {"l1": 0.001, "l2": 0.05, "clip": 0.5}
+    assert made["edges"] == [["north", "east"], ["south", "east"]]
+
+
+@pytest.mark.parametrize(
+    "old, new, expected",
+    [
+        ('walk = "tour"', 'walk = "lazy"', "may stay where it is"),
+        ("l2 = 0.0", "l2 = -1.0", "l2 = -1.0"),
+        ('start = "north"', 'start = "west"', "west"),
+    ],
+)
+def test_an_edit_that_cannot_be_is_refused_with_its_line(flags, tmp_path, old, new, expected):
+    file = tmp_path / "agreed.toml"
+    assert call("new", file, *flags).exit_code == 0
+    file.write_text(file.read_text().replace(old, new))
+    result = call("plan", file)
+    assert result.exit_code == 2 and f"{file}, line" in result.stderr and expected in result.stderr, result.output
 
 
 @pytest.mark.parametrize(
     "words, expected",
     [
-        (["--graph", "ring", "--edges", "north-south"], "Leave one out"),
         (["--graph", "rin"], "Did you mean 'ring'"),
         (["--party", "west=127.0.0.1:7009"], "needed NAME=HOST:PORT"),
         (["--party", "west=127.0.0.1:7009,3,nowhere.pem"], "cannot be read"),
         (["--ranges", "0,x"], "LOW,HIGH"),
-        (["--data-columns", "own.csv"], "Leave one out"),
+        (["--columns", "nowhere.csv"], "nowhere.csv"),
         (["--algorithm", "recla"], "cannot run in a consortium"),
-        (["--walk", "lazy"], "may stay where it is"),
-        (["--l2", "-1"], "flags: l2 = -1.0"),
         (["--name", "North Sea"], "a-z, 0-9 and -"),
         (["--loss", "huber"], "predicts numbers"),
     ],
@@ -1029,6 +1066,8 @@ def test_new_of_other_kinds(flags, tmp_path):
     texts = facts("new", tmp_path / "b.toml", *plain, "--loss", "softmax", "--classes", "no, yes,maybe")
     assert texts["problem"]["classes"] == ["maybe", "no", "yes"]
     truth = facts("new", tmp_path / "c.toml", *plain, "--classes", "true,false", "--ranges", "0,5")
+    lengths = facts("new", tmp_path / "d.toml", *plain, "--loss", "least-squares", "--label-bound", 30)
+    assert lengths["problem"]["label_bound"] == 30.0
     assert truth["problem"]["classes"] == [False, True] and truth["problem"]["ranges"] == [[0, 1], [0, 5]]
 
 

@@ -271,7 +271,7 @@ def test_list_names_every_experiment():
         (["run", "table-liner"], ["table-liner", "table-linear"]),
         (["run", "table-linear", "--data", "imagenet"], ["imagenet", "mnist"]),
         (["run", "table-linear", "--seeds", "0"], ["--seeds 0", "needed 1 or more"]),
-        (["all", "--jobs", "0"], ["--jobs 0"]),
+        (["run", "--jobs", "0"], ["--jobs 0"]),
     ],
     ids=["experiment", "data", "seeds", "jobs"],
 )

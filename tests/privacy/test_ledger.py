@@ -400,8 +400,9 @@ def test_an_accountant_that_errs_is_found_out(monkeypatch, factor):
 # --- the command
 
 
-def call(*args):
-    return CliRunner().invoke(app, ["ledger", *map(str, args)], prog_name="relaydp")
+def call(command, *args):
+    words = [command] if command == "show" else ["ledger", command]
+    return CliRunner().invoke(app, [*words, *map(str, args)], prog_name="relaydp")
 
 
 def write(path, content):
@@ -516,7 +517,8 @@ def test_unreadable_files_are_exit_code_2(tmp_path, folder):
         "does not exist": ("verify", tmp_path / "nowhere.json"),
         "no JSON object": ("verify", write(tmp_path / "list.json", [1, 2]), "--delta", "1e-5"),
         "not a saved ledger": ("verify", write(tmp_path / "empty.json", {}), "--delta", "1e-5"),
-        "holds no ledger.json": ("show", tmp_path / "alone"),
+        "holds no ledger.json": ("verify", tmp_path / "alone"),
+        "is not a result folder": ("show", tmp_path / "alone"),
         "strictly between": ("verify", folder, "--delta", "2"),
     }
     for words, command in cases.items():
@@ -527,6 +529,6 @@ def test_unreadable_files_are_exit_code_2(tmp_path, folder):
 
 
 def test_help():
-    for words in (["--help"], ["verify", "--help"], ["show", "--help"]):
-        assert call(*words).exit_code == 0
+    for command in ("verify", "show"):
+        assert call(command, "--help").exit_code == 0
     assert "Exit codes" in call("verify", "--help").stdout

@@ -163,9 +163,10 @@ def test_the_same_with_a_seed_or_without_a_budget_goes_on(visits, tmp_path):
         found = call("run", "--data", visits["two"], *RUN, *words, "--json")
         assert found.exit_code == 0, found.output
     assert call("plan", "--data", visits["three"], *RUN, *PRIVATE, "--seed", 0).exit_code == 0
-    fit = call(
-        "compare", "--data", visits["two"], *RUN[:-2], *PRIVATE, "--algorithms", "recal", "--seeds", 1, "--quiet"
-    )
+    file = tmp_path / "walk.toml"
+    file.write_text('[run]\nwalk = "cyclic"\nactivations = 2\n')
+    words = [file, "--data", visits["two"], *RUN[:4], *PRIVATE, "--algorithms", "recal", "--seeds", 1, "--quiet"]
+    fit = call("compare", *words)
     assert fit.exit_code == 0, fit.output
 
 
@@ -290,7 +291,9 @@ def test_data_sets_of_the_catalogue_need_no_flag():
 def test_a_prior_has_the_classes_of_the_run(visits, tmp_path):
     public = tmp_path / "public.csv"
     public.write_text("a,b,c,label\n" + "".join(f"{a},{b},{c},{k % 2}\n" for k, (a, b, c) in enumerate(X[:20])))
-    words = [*RUN, *PRIVATE, "--classes", "0,1,2", "--prior", public, "--json"]
+    file = tmp_path / "prior.toml"
+    file.write_text('[run]\nprior = "public.csv"\n')
+    words = [file, *RUN, *PRIVATE, "--classes", "0,1,2", "--json"]
     found = call("plan", "--data", visits["two"], *words)
     assert found.exit_code == 0, found.output
 

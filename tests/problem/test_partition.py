@@ -252,12 +252,19 @@ def files(tmp_path):
 
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_the_command_line_refuses_it_too(command, files):
-    words = [command, "--data", files["own"], *RUN, *PRIVATE, "--prior"]
+    words = ["--data", files["own"], *RUN, *PRIVATE]
+
+    def asked(name):
+        """A file with that prior, which has no option."""
+        file = files[name].with_suffix(".toml")
+        file.write_text(f'[run]\nprior = "{files[name].name}"\n')
+        return [command, file, *words]
+
     for name in ("own", "linked", "copied"):
-        found = call(*words, files[name])
+        found = call(*asked(name))
         assert found.exit_code == 2 and found.stderr.startswith("error: the prior must be public"), found.output
-    assert call(*words, files["own"], "--seed", 0).exit_code == 0
-    assert call(*words, files["public"]).exit_code == 0
+    assert call(*asked("own"), "--seed", 0).exit_code == 0
+    assert call(*asked("public")).exit_code == 0
 
 
 def test_other_columns_of_the_private_file_are_the_private_records(files):

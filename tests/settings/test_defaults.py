@@ -75,7 +75,6 @@ def test_a_consortiums_file_has_these_defaults():
 
 
 TEXTS = {
-    "--l1": "0",
     "--l2": "0",
     "--walk": "tour",
     "--graph": "ring",
@@ -107,7 +106,7 @@ def test_help_has_these_defaults():
             assert said[1] == TEXTS[option], (words, option, param.help)
             seen.add((words[0], option))
     assert {("run", option) for option in TEXTS} <= seen
-    assert {("consortium", "--l2"), ("attack", "--l2"), ("plan", "--walk"), ("compare", "--walk")} <= seen
+    assert {("consortium", "--delta"), ("attack", "--l2"), ("plan", "--walk"), ("compare", "--graph")} <= seen
 
 
 def test_the_default_walk_is_possible_on_every_graph():

@@ -19,12 +19,15 @@ app = typer.Typer(
     "account adds them up and refuses the run that would overspend, before it uses a record.",
     epilog=example(
         "relaydp account new visits.account --epsilon 2",
-        "relaydp run --data visits.csv --classes 0,1 --ranges 0,1 --epsilon 1 --account visits.account",
-        "relaydp account show visits.account",
+        "relaydp run visits.toml --account visits.account",
+        "relaydp show visits.account",
     ),
 )
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The account. Keep one for one set of records.")]
+
+@app.callback()
+def group() -> None:
+    pass  # a group of one command stays a group
 
 
 @app.command()
@@ -34,7 +37,7 @@ def new(
     delta: Annotated[float, flag(PRIVACY, DELTA_TEXT)] = defaults.DELTA,
     json_: AsJson = False,
 ) -> None:
-    """Make an account. Its budget cannot be changed afterwards.
+    """Make an account for one set of records. Its budget cannot be changed afterwards.
 
     \b
     relaydp account new visits.account --epsilon 2
@@ -47,13 +50,8 @@ def new(
     _print(PrivacyAccount(epsilon, delta, out), json_)
 
 
-@app.command()
-def show(file: File, json_: AsJson = False) -> None:
-    """Say what was charged to an account, what is spent, and what is left.
-
-    \b
-    relaydp account show visits.account
-    """
+def show_account(file: Path, json_: bool) -> None:
+    """Say what was charged to an account, what is spent, and what is left."""
     from relaydp.privacy import PrivacyAccount
 
     _print(PrivacyAccount.open(file), json_)

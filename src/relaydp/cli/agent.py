@@ -60,7 +60,7 @@ Linger = Annotated[float, typer.Option(help="Seconds to keep serving neighbours 
 @app.command()
 def keygen(
     home: Annotated[Path, typer.Argument(metavar="HOME", help="A new folder for this party.")],
-    name: Annotated[str, typer.Option(help="What the other parties call it, such as north-hospital.")],
+    name: Annotated[str, typer.Option(help="The name that the other parties use, such as north-hospital.")],
     days: Annotated[int, typer.Option(help="How long the certificate is valid.")] = 825,
     json_: AsJson = False,
 ) -> None:
@@ -140,7 +140,7 @@ def _check_journal(consortium: Path, home: Path) -> None:
 
 @app.command()
 def status(home: Home, json_: AsJson = False) -> None:
-    """What this party's agents are doing: budget spent, peers, where the baton was last seen here.
+    """Print what this party's agents are doing: budget spent, peers, where the baton was last seen here.
 
     \b
     relaydp agent status --home north

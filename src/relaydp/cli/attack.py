@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relaydp import defaults
+from relaydp.cli import choices
+from relaydp.cli.choices import among
 from relaydp.cli.compare import check_saved
 from relaydp.cli.options import (
     DATA,
-    DELTA_TEXT,
-    L1,
     L2,
     OUTPUT,
     PRIVACY,
     RUN,
     AsJson,
-    Intercept,
     Overwrite,
     Quiet,
-    RecordNorm,
-    Variant,
     flag,
     print_json,
 )
@@ -36,46 +33,49 @@ if TYPE_CHECKING:
 ATTACK = "Attack"
 # Activations and budgets are those of `fresh_runs` once more: help may not wait for JAX. A test holds them equal.
 RECORDS, ACTIVATIONS, EPSILONS = 8, 5, (12.0, 1.0)
+SOLVED = {"closed-form", "pooled"}  # methods that do not search
+OF_ANY_RUN = ("data", "method", "iterations", "restarts", "seed")  # settings that a saved run takes, too
 
 
 def attack(
-    folder: Annotated[
-        Path | None, typer.Argument(help="A folder written by `relaydp run --out`; without it, fresh runs.")
+    target: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FOLDER|CONFIG.toml",
+            help="A folder written by `relaydp run --out`, or settings (examples/attack.toml lists all; options "
+            "override them). Without it, fresh runs.",
+        ),
     ] = None,
     data: Annotated[
         str | None,
         flag(DATA, f"Whose records; default {defaults.DATA}. With a folder: the data, if it has moved.", "NAME|PATH"),
     ] = None,
     records: Annotated[int | None, flag(DATA, f"How many agents with one record each; default {RECORDS}.", "N")] = None,
-    intercept: Intercept = None,
-    l1: L1 = None,
     l2: L2 = None,
-    record_norm: RecordNorm = None,
     mechanism: Annotated[
         str | None, flag(PRIVACY, "Which runs: none, published, gradient; commas between; default all.", "NAMES")
     ] = None,
     epsilon: Annotated[
         list[float] | None, flag(PRIVACY, "Budgets of the sound runs, repeatable; default 12 and 1.", "NUMBER")
     ] = None,
-    delta: Annotated[float | None, flag(PRIVACY, DELTA_TEXT)] = None,
-    variant: Variant = None,
-    activations: Annotated[int | None, flag(RUN, f"How often each agent acts; default {ACTIVATIONS}.")] = None,
     method: Annotated[
-        str,
-        typer.Option(
-            help="closed-form, pooled, dlg, inverting, gradinversion; commas between.",
-            metavar="NAMES",
-            rich_help_panel=ATTACK,
+        str | None,
+        flag(
+            ATTACK,
+            "closed-form, pooled, dlg, inverting, gradinversion; commas between; default closed-form.",
+            "NAMES",
+            complete=among(choices.METHODS, commas=True),
         ),
-    ] = "closed-form",
-    iterations: Annotated[int | None, flag(ATTACK, "Of a search; default: its own.")] = None,
-    restarts: Annotated[int | None, flag(ATTACK, "Of a search; default: its own.")] = None,
-    seed: Annotated[int, typer.Option(help="Of walk, noise and searches.", rich_help_panel=RUN)] = 0,
-    figure: Annotated[
-        Path | None, flag(OUTPUT, "Draw the images, row by row, into this file (.png, .svg, .pdf).", "FILE")
     ] = None,
-    curve: Annotated[
-        Path | None, flag(OUTPUT, "Draw a search's error over its iterations into this file.", "FILE")
+    seed: Annotated[int | None, flag(RUN, "Of walk, noise and searches; default 0.")] = None,
+    figure: Annotated[
+        Path | None,
+        flag(
+            OUTPUT,
+            "Draw the images, row by row, into this file (.png, .svg, .pdf); for records that are not images, the "
+            "error of a search.",
+            "FILE",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -90,62 +90,90 @@ def attack(
     \b
     relaydp attack --figure grid.png
     relaydp attack --data digits --records 10 --method closed-form,dlg
-    relaydp attack --data ijcnn1 --intercept --method dlg --curve ijcnn1.png
     relaydp attack results/first
+    relaydp attack examples/attack.toml --figure search.png
     relaydp attack --out attacked
 
     Fresh runs: RECAL without noise; the published DP-RECAL at the smallest epsilon, read through u and through x; the
     sound DP-RECAL at each epsilon. The attacks see messages and public facts; records only score them.
     """
-    fresh = {
-        "records": records, "intercept": intercept, "l1": l1, "l2": l2, "record_norm": record_norm,
-        "mechanism": mechanism, "epsilon": epsilon or None, "delta": delta, "variant": variant,
-        "activations": activations,
-    }  # fmt: skip
-    given = {name: value for name, value in fresh.items() if value is not None}
-    if folder is not None and given:
-        first = "--" + next(iter(given)).replace("_", "-")
-        raise InputError(f"{first} does not apply to the saved run in {folder}. Leave it out, or the folder.")
     check_saved(out, overwrite, "attack.json")
-    methods = _names("method", method, _methods())
-    for file in (figure, curve):
-        _check_figure(file)
-    searching = {"--curve": curve, "--iterations": iterations, "--restarts": restarts}
+    _check_figure(figure)
+    given = {
+        "data": data,
+        "records": records,
+        "l2": l2,
+        "mechanism": None if mechanism is None else _listed("mechanism", mechanism),
+        "epsilon": epsilon or None,
+        "method": None if method is None else _listed("method", method),
+        "seed": seed,
+    }
+    folder, asked = _asked(target, {name: value for name, value in given.items() if value is not None})
+    methods = _names("method", asked.get("method", ["closed-form"]), _methods())
+    drawn: int = asked.get("seed", 0)
+    searching = {name: asked[name] for name in ("iterations", "restarts") if name in asked}
     for name, value in searching.items():
-        if value is not None and not set(methods) - {"closed-form", "pooled"}:
-            raise InputError(f"{name} {value} is for a search, and --method {method} does not search; add dlg.")
+        if not set(methods) - SOLVED:
+            raise InputError(f"{name} = {value} is for a search, and {', '.join(methods)} does not search; add dlg.")
 
     from relaydp.auditing import campaign, saved_run
     from relaydp.report import draw_attack, draw_search
 
     with step_bar(quiet or json_) as report:
-        targets = _fresh(data, seed, given, report) if folder is None else [saved_run(folder, data, asks="--data")]
-        if figure is not None and not targets[0].about.is_image:
+        if folder is None:
+            targets = _fresh(asked.get("data"), drawn, asked, report)
+        else:
+            targets = [saved_run(folder, asked.get("data"), asks="--data")]
+        images = targets[0].about.is_image
+        if figure is not None and not images and not set(methods) - SOLVED:
             raise InputError(
-                f"--figure {figure} draws images, and these records are not; use --curve and --method dlg."
+                f"--figure {figure} draws images, and these records are not; with --method dlg it draws how the error "
+                "of the search falls."
             )
-        found = campaign(targets, methods, seed=seed, iterations=iterations, restarts=restarts, report=report)
-    if figure is not None:
+        found = campaign(targets, methods, seed=drawn, report=report, **searching)
+    if figure is not None and images:
         draw_attack(figure, found.images())
-    if curve is not None:
+    elif figure is not None:
         if not (curves := found.curves()):
-            raise InputError(f"--curve {curve} needs the true records to compare with; pass --data.")
-        draw_search(curve, curves)
+            raise InputError(f"--figure {figure} needs the true records to compare with; pass --data.")
+        draw_search(figure, curves)
     if out is not None:
         found.save(out, overwrite=overwrite)
     if json_:
         print_json(found.summary())
     elif not quiet:
-        print_rows(found, figure, curve, out)
+        print_rows(found, figure, out)
 
 
 # ---------------------------------------------------------------- what was asked
 
 
-def _names(kind: str, text: str, allowed: Any) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise InputError(f"--{kind} {text!r} names nothing; needed one or more of: {', '.join(allowed)}.")
+def _asked(target: Path | None, given: dict[str, Any]) -> tuple[Path | None, dict[str, Any]]:
+    """The folder of a saved run, if any, and what was asked for: the file's settings with options put over them."""
+    if target is None or target.suffix != ".toml":
+        folder, asked = target, given
+    else:
+        from relaydp.settings.config import read_attack
+
+        known = read_attack(target)
+        folder = None if known.run is None else Path(known.run)
+        asked = {name: value for name, value in known if value is not None and name != "run"} | given
+    if folder is not None and (other := [name for name in asked if name not in OF_ANY_RUN]):
+        name = "--" + other[0] if other[0] in given else other[0]
+        raise InputError(f"{name} does not apply to the saved run in {folder}. Leave it out, or the folder.")
+    return folder, asked
+
+
+def _listed(kind: str, text: str) -> list[str]:
+    if names := [name.strip() for name in text.split(",") if name.strip()]:
+        return names
+    from relaydp.auditing.campaigns import MECHANISMS
+
+    allowed = _methods() if kind == "method" else MECHANISMS
+    raise InputError(f"--{kind} {text!r} names nothing; needed one or more of: {', '.join(allowed)}.")
+
+
+def _names(kind: str, names: list[str], allowed: Any) -> list[str]:
     return [choose(kind, name, allowed) for name in dict.fromkeys(names)]
 
 
@@ -168,7 +196,7 @@ def _fresh(data: str | None, seed: int, given: dict[str, Any], report: Any) -> l
     from relaydp.auditing.campaigns import MECHANISMS
     from relaydp.privacy import Budget
 
-    mechanisms = _names("mechanism", given.get("mechanism", ",".join(MECHANISMS)), MECHANISMS)
+    mechanisms = _names("mechanism", given.get("mechanism", list(MECHANISMS)), MECHANISMS)
     epsilons = dict.fromkeys(given.get("epsilon", EPSILONS))
     budgets = [Budget(epsilon, given.get("delta", defaults.DELTA)) for epsilon in epsilons]
     options = {name: given[name] for name in ("variant", "activations") if name in given}
@@ -197,7 +225,7 @@ def _problem(data: str, given: dict[str, Any]) -> Problem:
 # ---------------------------------------------------------------- shown
 
 
-def print_rows(found: Campaign, figure: Path | None, curve: Path | None, out: Path | None = None) -> None:
+def print_rows(found: Campaign, figure: Path | None, out: Path | None = None) -> None:
     """The table, then what the attacks themselves could tell."""
     from rich.console import Console
     from rich.table import Table
@@ -231,9 +259,8 @@ def print_rows(found: Campaign, figure: Path | None, curve: Path | None, out: Pa
             said.setdefault(note, []).append(row.label)
     for note, labels in said.items():
         console.print(Text(f"{'; '.join(dict.fromkeys(labels))}: {note}" if len(rows) > 1 else note))
-    for file in (figure, curve):
-        if file is not None:
-            console.print(f"Figure: {file}")
+    if figure is not None:
+        console.print(f"Figure: {figure}")
     if out is not None:
         console.print(f"Saved in: {out}")
         if found.rows[0].target.about.is_image:

@@ -9,7 +9,7 @@ import typer
 from relaydp import defaults
 from relaydp.cli import choices
 from relaydp.cli.choices import among
-from relaydp.cli.options import GRAPH, PRIVACY, RUN, AsJson, Quiet, Variant, flag, print_json
+from relaydp.cli.options import GRAPH, PRIVACY, RUN, AsJson, Quiet, flag, print_json
 from relaydp.cli.progress import step_bar
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ REFUTED = 1  # exit code
 
 def audit(
     algorithm: Annotated[
-        str, flag(RUN, "Whose claim; default recal.", "NAME", complete=among(choices.NAMED_ALGORITHMS))
+        str,
+        flag(
+            RUN, "The algorithm whose claim is tested; default recal.", "NAME", complete=among(choices.NAMED_ALGORITHMS)
+        ),
     ] = "recal",
     mechanism: Annotated[
         str,
@@ -32,8 +35,16 @@ def audit(
         ),
     ] = "gradient",
     epsilon: Annotated[float, typer.Option(help="The epsilon to test.", rich_help_panel=PRIVACY)] = 1.0,
-    delta: Annotated[float, typer.Option(help="Its delta.", rich_help_panel=PRIVACY)] = defaults.DELTA,
-    variant: Variant = None,
+    delta: Annotated[float, typer.Option(help="The delta of that epsilon.", rich_help_panel=PRIVACY)] = defaults.DELTA,
+    variant: Annotated[
+        str | None,
+        flag(
+            PRIVACY,
+            "Of --mechanism published: for recal memoryless, carried or replace; default: the first.",
+            "NAME",
+            complete=among(choices.VARIANTS),
+        ),
+    ] = None,
     canary: Annotated[
         str,
         flag(

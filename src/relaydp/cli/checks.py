@@ -263,7 +263,7 @@ def data() -> Iterator[Finding]:
 
     chosen = os.environ.get(VARIABLE)
     if chosen and not Path(chosen).expanduser().is_dir():
-        yield Finding(VARIABLE, PROBLEM, f"{chosen}, which is no folder", "Correct it, or unset it.")
+        yield Finding(VARIABLE, PROBLEM, f"{chosen}, which is not a folder", "Correct it, or unset it.")
         return
     yield Finding(VARIABLE, OK, chosen or "not set")
     found: dict[bool, list[str]] = {True: [], False: []}

@@ -12,15 +12,13 @@ from relaydp.cli.options import (
     OUTPUT,
     RUN,
     Activations,
+    AgentOptions,
     AsJson,
     BudgetOptions,
     ConfigFile,
     DataOptions,
-    GraphOptions,
-    Mechanism,
-    Objective,
+    Graph,
     Overwrite,
-    ProblemOptions,
     Quiet,
     flag,
     passed,
@@ -45,15 +43,13 @@ RANKED = {
 @spread
 def compare(
     data: DataOptions,
-    problem: ProblemOptions,
-    graph: GraphOptions,
+    agents: AgentOptions,
     budget: BudgetOptions,
     config: ConfigFile = None,
+    graph: Graph = None,
     algorithms: Annotated[
         str, typer.Option(help="Names with commas between, or all.", metavar="NAMES|all", rich_help_panel=MAIN)
     ] = "all",
-    mechanism: Mechanism = None,
-    objective: Objective = None,
     activations: Activations = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, run at once.", rich_help_panel=RUN)] = 16,
     figure: Annotated[Path | None, flag(OUTPUT, "Draw the curves into this file (.png, .svg, .pdf).", "FILE")] = None,
@@ -76,13 +72,15 @@ def compare(
 
     With --epsilon the runs are simulations without a promise: their noise comes from seeds, and epsilon is what the
     proof gives each plan.
+
+    Loss, weights, walk, mechanism and objective are set in the TOML file: examples/run.toml lists all settings.
     """
     from relaydp.settings.config import build, read_config
 
     check_saved(out, overwrite, "comparison.json")
     if seeds < 1:
         raise InputError(f"--seeds {seeds} is too few; needed 1 or more.")
-    given = passed(data, problem, graph, budget, mechanism=mechanism, objective=objective, activations=activations)
+    given = passed(data, agents, budget, graph=graph, activations=activations)
     found, network, asked = build(read_config(config, given), simulated=True)
     for name in ("limits", "prior"):
         if name in asked:  # leaving an agent's limit unheeded would break its promise

@@ -1,4 +1,4 @@
-"""`relaydp consortium`: write the file that all parties agree on, plan its run, check and show it."""
+"""`relaydp consortium`: write the file that all parties agree on, plan its run, check it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from relaydp.cli.options import (
     DATA,
     DELTA_TEXT,
     GRAPH,
-    L1_TEXT,
-    L2_TEXT,
     OUTPUT,
     PRIVACY,
     PROBLEM,
@@ -43,6 +41,7 @@ app = typer.Typer(
         "relaydp consortium demo",
         "relaydp consortium plan north-sea.toml",
         "relaydp consortium check north-sea.toml",
+        "relaydp show north-sea.toml",
     ),
 )
 
@@ -61,7 +60,7 @@ def new(
     ],
     epsilon: Annotated[float, flag(PRIVACY, "How much may leak about any record, over the whole run.")],
     delta: Annotated[float, flag(PRIVACY, DELTA_TEXT)] = defaults.DELTA,
-    name: Annotated[str | None, flag(PARTIES, "Of the consortium; default: the file's name.", "NAME")] = None,
+    name: Annotated[str | None, flag(PARTIES, "The consortium's name; default: the file's.", "NAME")] = None,
     graph: Annotated[
         str | None,
         flag(
@@ -71,24 +70,15 @@ def new(
             complete=among(choices.PLAIN_GRAPHS),
         ),
     ] = None,
-    edges: Annotated[str | None, flag(GRAPH, "Who talks to whom, instead: north-south,south-east.", "A-B,B-C")] = None,
-    walk: Annotated[
+    columns: Annotated[
         str | None,
         flag(
-            GRAPH,
-            f"Of a relay: random, nonbacktracking, cyclic or tour; default {defaults.WALK}.",
-            "NAME",
-            complete=among(choices.WALKS),
+            DATA,
+            "Names of the features, in order; or a table, all of whose columns but the label are taken; or their "
+            "number, for files without names.",
+            "A,B,C|FILE|N",
         ),
     ] = None,
-    walk_seed: Annotated[int, flag(GRAPH, "Of random walks; public. Default 0.")] = 0,
-    start: Annotated[str | None, flag(GRAPH, "The party that starts; default: the first.", "NAME")] = None,
-    columns: Annotated[str | None, flag(DATA, "Names of the features, in order.", "A,B,C")] = None,
-    data_columns: Annotated[
-        Path | None, flag(DATA, "Take the names from this table's header, except the label and --drop.", "FILE")
-    ] = None,
-    drop: Annotated[list[str] | None, flag(DATA, "A column of that table to leave out; repeatable.", "COLUMN")] = None,
-    features: Annotated[int | None, flag(DATA, "Number of features, for files without names.")] = None,
     label: Annotated[str | None, flag(DATA, "The label's column.", "COLUMN")] = None,
     loss: Annotated[
         str,
@@ -100,36 +90,32 @@ def new(
         ),
     ] = "logistic",
     classes: Annotated[str | None, flag(PROBLEM, "Every label there may be, such as 0,1 or no,yes.", "A,B")] = None,
-    l1: Annotated[float, flag(PROBLEM, L1_TEXT)] = defaults.L1,
-    l2: Annotated[float, flag(PROBLEM, L2_TEXT)] = defaults.L2,
     intercept: Annotated[bool, flag(PROBLEM, "Add an unpenalised constant.", None, "--intercept")] = defaults.INTERCEPT,
     record_norm: Annotated[float | None, flag(PROBLEM, "Public bound on a record's norm.")] = None,
     ranges: Annotated[
         list[str] | None,
         flag(PROBLEM, "Public range of the features; once for all features, or once per column.", "LOW,HIGH"),
     ] = None,
-    clip: Annotated[float | None, flag(PROBLEM, "Bound on one record's gradient.")] = None,
-    label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None,
-    threshold: Annotated[float | None, flag(PROBLEM, "Where huber turns into a line; default 1.")] = None,
+    label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels; least-squares needs it.")] = None,
     algorithm: Annotated[
         str, flag(RUN, "recal, nids, ...; default recal.", "NAME", complete=among(choices.NETWORK_ALGORITHMS))
     ] = "recal",
-    patience: Annotated[
-        int | None, flag(RUN, "Hops without an activation before a relay gives up; default 10 parties^2.")
-    ] = None,
     overwrite: Overwrite = False,
     json_: AsJson = False,
 ) -> None:
     """Write a consortium file from what the parties have told each other. It has no plan yet.
 
     \b
-    relaydp consortium new north-sea.toml --epsilon 1 --classes 0,1 --ranges 0,1 \\
+    relaydp consortium new north-sea.toml --epsilon 1 --classes 0,1 --label outcome \\
+        --columns age,dose,weight --ranges 0,120 --ranges 0,500 --ranges 0,250 \\
         --party north=relay.north.example:7443,1500,north.pem \\
         --party south=relay.south.example:7443,900,south.pem \\
-        --party east=relay.east.example:7443,1200,east.pem \\
-        --columns age,dose,weight --label outcome
+        --party east=relay.east.example:7443,1200,east.pem
     relaydp consortium plan north-sea.toml
     relaydp consortium check north-sea.toml
+
+    The walk, the party that starts, the weights of the regulariser and the links are in the file with their usual
+    values. Edit it before it is planned.
     """
     from relaydp.network.consortium.agreed_plan import network_algorithms
     from relaydp.network.consortium.file import make_consortium, write_consortium
@@ -139,29 +125,25 @@ def new(
     parties = [_party(text) for text in party]
     names = [each["name"] for each in parties]
     method = network_algorithms().get(algorithm)
-    if threshold is None and loss == "huber":
-        threshold = defaults.THRESHOLD
     problem = {
         "loss": loss,
         "classes": None if classes is None else as_labels(classes),
-        "columns": _columns(columns, data_columns, label, drop or []),
-        "features": features,
+        **_columns(columns, label),
         "label": label,
-        "l1": l1,
-        "l2": l2,
+        "l1": defaults.L1,
+        "l2": defaults.L2,
         "intercept": intercept,
         "record_norm": record_norm,
         "ranges": None if not ranges else _ranges(ranges),
-        "clip": clip,
         "label_bound": label_bound,
-        "threshold": threshold,
+        "threshold": defaults.THRESHOLD if loss == "huber" else None,
     }
     run = {
         "algorithm": algorithm,
-        "walk": defaults.WALK if walk is None and method is not None and method.kind == "relay" else walk,
-        "walk_seed": walk_seed,
-        "start": start or names[0],
-        "patience": PATIENCE * len(names) ** 2 if patience is None else patience,
+        "walk": defaults.WALK if method is not None and method.kind == "relay" else None,
+        "walk_seed": 0,
+        "start": names[0],
+        "patience": PATIENCE * len(names) ** 2,
     }
     tables = {
         "version": 1,
@@ -169,7 +151,7 @@ def new(
         "problem": {key: value for key, value in problem.items() if value is not None},
         "privacy": {"epsilon": epsilon, "delta": delta},
         "run": {key: value for key, value in run.items() if value is not None},
-        "network": {"edges": _edges(graph, edges, names)},
+        "network": {"edges": _edges(graph, names)},
         "parties": parties,
     }
     made = make_consortium(tables, "flags")
@@ -267,13 +249,8 @@ def check(file: File, json_: AsJson = False, quiet: Quiet = False) -> None:
     )
 
 
-@app.command()
-def show(file: File, json_: AsJson = False) -> None:
-    """Print who takes part, what was agreed on, and what it will cost each of them.
-
-    \b
-    relaydp consortium show north-sea.toml
-    """
+def show_consortium(file: Path, json_: bool) -> None:
+    """Print who takes part, what was agreed on, and what it will cost each of them."""
     from relaydp.network.consortium.agreed_plan import plan_of
     from relaydp.network.consortium.file import read_consortium
 
@@ -377,44 +354,31 @@ def _party(text: str) -> dict[str, Any]:
     }
 
 
-def _edges(graph: str | None, edges: str | None, names: list[str]) -> list[list[str]]:
-    """Pairs of names: of a named graph, or as listed. Names may have hyphens: a pair is split where both are known."""
+def _edges(graph: str | None, names: list[str]) -> list[list[str]]:
+    """The pairs of parties that a named graph connects."""
     from relaydp.graph.named import PLAIN
 
-    if graph is not None and edges is not None:
-        raise InputError(f"--graph {graph} and --edges both say who talks to whom. Leave one out.")
-    if edges is None:
-        made = PLAIN[choose("graph", graph or "ring", PLAIN)](len(names))
-        return [[names[i], names[j]] for i, j in made.edges.tolist()]
-    pairs = []
-    for word in edges.split(","):
-        parts = word.strip().split("-")
-        ways = [["-".join(parts[:k]), "-".join(parts[k:])] for k in range(1, len(parts))]
-        fitting = [pair for pair in ways if set(pair) <= set(names)]
-        if len(fitting) != 1:
-            raise InputError(
-                f"--edges has {word.strip()!r}, which is {'no' if not fitting else 'more than one'} pair of parties; "
-                f"needed A-B with two of: {', '.join(names)}."
-            )
-        pairs += fitting
-    return pairs
+    made = PLAIN[choose("graph", graph or defaults.GRAPH, PLAIN)](len(names))
+    return [[names[i], names[j]] for i, j in made.edges.tolist()]
 
 
-def _columns(columns: str | None, table: Path | None, label: str | None, drop: list[str]) -> list[str] | None:
-    if columns is not None and table is not None:
-        raise InputError("--columns and --data-columns both name the features. Leave one out.")
-    if columns is not None:
-        return [name.strip() for name in columns.split(",")]
-    if table is None:
-        return None
+def _columns(text: str | None, label: str | None) -> dict[str, Any]:
+    """The features by name, as listed or as a table's header has them; or only their number."""
+    if text is None:
+        return {}
+    if re.fullmatch(r"\d{1,9}", text):
+        return {"features": int(text)}
+    from relaydp.settings.values import is_path
+
+    if not is_path("data", text):
+        return {"columns": [name.strip() for name in text.split(",")]}
     from relaydp.network.records.own_records import column_names
 
-    names = column_names(table)
+    names = column_names(Path(text))
     if label is None:
-        raise InputError("--data-columns needs --label, the column that is not a feature. Add --label COLUMN.")
-    for name in (label, *drop):
-        choose(f"column in {table.name}", name, names)
-    return [name for name in names if name not in (label, *drop)]
+        raise InputError(f"--columns {text} needs --label, the column that is not a feature. Add --label COLUMN.")
+    choose(f"column in {Path(text).name}", label, names)
+    return {"columns": [name for name in names if name != label]}
 
 
 def _ranges(texts: list[str]) -> list[Any]:

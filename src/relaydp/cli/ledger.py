@@ -1,4 +1,4 @@
-"""`relaydp ledger`: what every agent has released and what is left, and whether a saved ledger holds."""
+"""`relaydp ledger`: whether a saved ledger holds. `relaydp show` prints one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="What was released, by whom, at what cost; and whether that adds up.",
-    epilog=example("relaydp ledger show first", "relaydp ledger verify first"),
+    help="Check what was released, by whom, and what it cost. `relaydp show` prints a ledger.",
+    epilog=example("relaydp ledger verify first", "relaydp show first/publish/ledger.json"),
 )
 
 BROKEN = 1  # exit code
@@ -37,6 +37,11 @@ File = Annotated[
 Delta = Annotated[
     float | None, typer.Option(help="The chance that the promise fails; default: that of the run's budget.")
 ]
+
+
+@app.callback()
+def group() -> None:
+    pass  # a group of one command stays a group
 
 
 @app.command()
@@ -71,13 +76,8 @@ def verify(file: File, delta: Delta = None, json_: AsJson = False, quiet: Quiet 
         raise typer.Exit(BROKEN)
 
 
-@app.command()
-def show(file: File, delta: Delta = None, json_: AsJson = False) -> None:
-    """Print what every agent has released, what that cost, and what is left of its limit.
-
-    \b
-    relaydp ledger show results/seven
-    """
+def show_ledger(file: Path, delta: float | None, json_: bool) -> None:
+    """Print what every agent has released, what that cost, and what is left of its limit."""
     from relaydp.privacy import Ledger
 
     path, folder, saved = _open(file)

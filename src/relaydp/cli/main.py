@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import re
 import shlex
@@ -29,9 +30,10 @@ from relaydp.cli import (
     rehearsal,
     report,
     run,
+    show,
     sweep,
 )
-from relaydp.cli.options import moved, moved_from
+from relaydp.cli.moved import COMMANDS, moved, moved_from, settings_of
 from relaydp.errors import RelayError
 
 HELP = "Train convex models together, without a server, with differential privacy."
@@ -46,8 +48,8 @@ MAP: tuple[tuple[str, str, str, Any], ...] = (
     ("account", TRAIN, "Hold many runs on the same records to one budget.", account.app),
     ("compare", TRAIN, "Find the best algorithm for a problem, graph and budget.", compare.compare),
     ("sweep", TRAIN, "Run a study of many runs, here or on a Ray cluster.", sweep.sweep),
-    ("report", TRAIN, "Make a page to look at of what was saved: charts, tables.", report.report),
-    ("show", CHECK, "Look at a saved result again.", run.show),
+    ("report", TRAIN, "Make one page of charts and tables from saved results.", report.report),
+    ("show", CHECK, "Look at a saved result, ledger, account or consortium.", show.show),
     ("rerun", CHECK, "Repeat a saved run and compare, bit for bit.", run.rerun),
     ("ledger", CHECK, "Check what was released, by whom, and what it cost.", ledger.app),
     ("audit", CHECK, "Test a privacy claim: bound epsilon from below.", audit.audit),
@@ -88,7 +90,8 @@ class Front(TyperGroup):
         try:
             return super().invoke(ctx)
         except RelayError as error:
-            complain(in_flags(str(error), flags_of(self.commands.get(ctx.invoked_subcommand))))
+            name = ctx.invoked_subcommand
+            complain(in_flags(str(error), flags_of(self.commands.get(name)), settings_of(f"relaydp {name}")))
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             typer.echo("interrupted.", err=True)
@@ -120,9 +123,10 @@ def name_the_nearest(error: Exception) -> None:
     if gone := moved(path, str(getattr(error, "option_name", ""))):
         error.message, error.possibilities = gone, None  # type: ignore[attr-defined]
         return
-    if path == "relaydp agent" and "'resume'" in getattr(error, "message", ""):
-        error.message = "`agent resume` is an option now: relaydp agent serve ... --resume."  # type: ignore[attr-defined]
-        return
+    for (group, name), gone in COMMANDS.items():
+        if path == group and f"'{name}'" in getattr(error, "message", ""):
+            error.message = gone  # type: ignore[attr-defined]
+            return
     meant = str(getattr(error, "option_name", ""))
     once = difflib.get_close_matches(meant, moved_from(path), n=1)
     near = [*(getattr(error, "possibilities", None) or []), *once]
@@ -145,8 +149,10 @@ def flags_of(command: Any) -> dict[str, tuple[str, str]]:
     return found
 
 
-def in_flags(text: str, flags: dict[str, tuple[str, str]]) -> str:
+def in_flags(text: str, flags: dict[str, tuple[str, str]], settings: dict[str, str] | None = None) -> str:
     """An error in the words of the command line: what Python calls record_norm=2 is --record-norm=2 here.
+
+    `settings` says the same of what is set in a TOML file alone, where no value is named.
 
     >>> flags = {"record_norm": ("--record-norm", "NUMBER"), "ranges": ("--ranges", "LOW,HIGH|fit")}
     >>> in_flags("Pass record_norm= or ranges=(low, high).", flags)
@@ -155,6 +161,8 @@ def in_flags(text: str, flags: dict[str, tuple[str, str]]) -> str:
     "--ranges='a b'; needed"
     >>> in_flags("record_norm=/tmp/a.b is not a number.", flags)  # whole, and nothing glued to it
     '--record-norm=/tmp/a.b is not a number.'
+    >>> in_flags("Pass clip= or ranges=.", flags, {"clip": "clip in [problem] of a TOML file"})
+    'Pass clip in [problem] of a TOML file or --ranges=LOW,HIGH|fit.'
     """
 
     def spelled(found: re.Match[str]) -> str:
@@ -162,6 +170,9 @@ def in_flags(text: str, flags: dict[str, tuple[str, str]]) -> str:
         flag, metavar = flags[name]
         return f"{flag}={shlex.quote(quoted) if quoted is not None else plain or ('LOW,HIGH' if pair else metavar)}"
 
+    if settings:
+        bare = "|".join(map(re.escape, settings))
+        text = re.sub(rf"(?<![\w.-])({bare})=(?=[\s,;.)]|$)", lambda found: settings[found[1]], text)
     if not flags:
         return text
     names = "|".join(map(re.escape, flags))
@@ -179,6 +190,26 @@ def complain(text: str) -> None:
     from rich.text import Text
 
     Console(stderr=True).print(Text.assemble(("error: ", "bold red"), text))
+
+
+def unwrapped(text: str) -> str:
+    r"""A help text with every paragraph on one line, so that a terminal breaks it where it needs to.
+
+    >>> unwrapped("Train one\nmodel.\n\n\b\nrelaydp run\nrelaydp show")
+    'Train one model.\n\n\x08\nrelaydp run\nrelaydp show'
+    """
+    return "\n\n".join(
+        part if part.startswith("\b") else " ".join(part.split()) for part in text.strip("\n").split("\n\n")
+    )
+
+
+def unwrap(group: typer.Typer) -> None:
+    """The same for every command of a group, whose help is a docstring."""
+    for command in group.registered_commands:
+        command.help = unwrapped(inspect.getdoc(command.callback) or "")
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            unwrap(inner.typer_instance)
 
 
 app = typer.Typer(
@@ -213,10 +244,11 @@ for name, panel, line, command in MAP:
         app.add_typer(command, name=name, short_help=line, rich_help_panel=panel)
     else:
         app.command(name, short_help=line, rich_help_panel=panel)(command)
+unwrap(app)
 
 
 def main() -> None:
-    """The entry point. A reader that closes the pipe early (`relaydp data list | head -1`) is no error."""
+    """The entry point. A reader that closes the pipe early (`relaydp data list | head -1`) is not an error."""
     try:
         app(prog_name="relaydp")
     finally:

@@ -8,8 +8,8 @@
 An error is always one paragraph on stderr and exit code 2.
 
 Options that belong together are a dataclass, a group. `@spread` shows Typer one parameter per option, and calls the
-command with its groups. Help shows the panel `MAIN` first: what a first run on one's own data needs. Settings that only
-researchers need have no option; `IN_A_FILE` says where they are in a TOML file.
+command with its groups. Help shows the panel `MAIN` first: what a first run on one's own data needs. A setting that is
+not needed in a first week has no option and is set in a TOML file; `moved` says where, to whoever types an old option.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from relaydp.errors import InputError
 
 MAIN = "Most used"
 DATA, PROBLEM, GRAPH, PRIVACY, RUN, OUTPUT = "Data", "Problem", "Graph and walk", "Privacy", "Run", "Output"
-RESEARCH = "For researchers"
 
 
 def flag(
@@ -59,21 +58,17 @@ ConfigFile = Annotated[
     typer.Argument(metavar="CONFIG.toml", help="Settings; options override them. examples/run.toml lists all."),
 ]
 
-L1_TEXT = f"Weight of the 1-norm; default {defaults.L1:g}."
 L2_TEXT = f"Weight of the ridge; default {defaults.L2:g}."
 DELTA_TEXT = f"The chance that the promise fails; default {defaults.DELTA:g}."
-L1 = Annotated[float | None, flag(PROBLEM, L1_TEXT)]
 L2 = Annotated[float | None, flag(PROBLEM, L2_TEXT)]
-Intercept = Annotated[
-    bool | None,
-    flag(PROBLEM, "Add an unpenalised constant; default: no.", None, "--intercept/--no-intercept"),
-]
-RecordNorm = Annotated[
-    float | None,
+Graph = Annotated[
+    str | None,
     flag(
-        PROBLEM,
-        "Public bound on a record's norm; longer records are shrunk to it. Default: none; with plan --sizes, that of "
-        "features in [0, 1].",
+        MAIN,
+        "ring, path, star, complete, grid:4x8, torus, hypercube, erdos-renyi:0.3, watts-strogatz:4,0.1, "
+        f"random-regular:4, or a .graphml, .txt, .csv or .edges file; default {defaults.GRAPH}.",
+        "NAME|PATH",
+        complete=among(choices.GRAPHS),
     ),
 ]
 Mechanism = Annotated[
@@ -84,25 +79,6 @@ Mechanism = Annotated[
         "guarantee) or none. Default with --epsilon: the algorithm's own, gradient or objective.",
         "NAME",
         complete=among(choices.MECHANISMS),
-    ),
-]
-Objective = Annotated[
-    str | None,
-    flag(
-        RESEARCH,
-        "What a budget is planned for: accuracy (relay-gradient alone can) or loss, the least F. Default: accuracy "
-        "where it can be planned for, else loss.",
-        "accuracy|loss",
-        complete=among(choices.OBJECTIVES),
-    ),
-]
-Variant = Annotated[
-    str | None,
-    flag(
-        PRIVACY,
-        "Of --mechanism published: for recal memoryless, carried or replace; default: the first.",
-        "NAME",
-        complete=among(choices.VARIANTS),
     ),
 ]
 Activations = Annotated[
@@ -125,7 +101,7 @@ On = Annotated[
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Whose records, and which columns of a file."""
+    """Whose records."""
 
     data: Annotated[
         str | None,
@@ -137,6 +113,12 @@ class DataOptions:
         ),
     ] = None
     label: Annotated[str | None, flag(MAIN, "A file's label column.", "COLUMN")] = None
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """Which columns of a file are features."""
+
     groups: Annotated[list[str] | None, flag(DATA, "A column that is not a feature; repeatable.", "COLUMN")] = None
     drop: Annotated[list[str] | None, flag(DATA, "A column to leave out; repeatable.", "COLUMN")] = None
     features: Annotated[
@@ -146,8 +128,8 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
-class ProblemOptions:
-    """What is minimised, over how many agents, and the public bounds."""
+class AgentOptions:
+    """Over how many agents, and what is public about their records."""
 
     agents: Annotated[
         str | None,
@@ -170,12 +152,26 @@ class ProblemOptions:
         str | None,
         flag(
             MAIN,
-            "Public range of the features, or fit (computed from the records), or fit-public (the records are "
-            "public). Default: that of a known data set, else none.",
+            "Public range of all features (a TOML file can have one per column), or fit (computed from the records), "
+            "or fit-public (the records are public). Default: that of a known data set, else none.",
             "LOW,HIGH|fit",
             complete=among(choices.RANGES),
         ),
     ] = None
+    record_norm: Annotated[
+        float | None,
+        flag(
+            PROBLEM,
+            "Public bound on a record's norm; longer records are shrunk to it. Default: none; with plan --sizes, that "
+            "of features in [0, 1].",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """What is minimised."""
+
     loss: Annotated[
         str | None,
         flag(
@@ -186,16 +182,13 @@ class ProblemOptions:
             complete=among(choices.LOSSES),
         ),
     ] = None
-    record_norm: RecordNorm = None
-    clip: Annotated[
-        float | None,
-        flag(
-            PROBLEM, "Bound on one record's gradient; default: chosen by the plan, at most what the bounds above allow."
-        ),
+    label_bound: Annotated[
+        float | None, flag(PROBLEM, "Public bound on labels; a private run with least-squares needs it.")
     ] = None
-    label_bound: Annotated[float | None, flag(PROBLEM, "Public bound on labels (least-squares).")] = None
-    intercept: Intercept = None
-    l1: L1 = None
+    intercept: Annotated[
+        bool | None,
+        flag(PROBLEM, "Add an unpenalised constant; default: no.", None, "--intercept/--no-intercept"),
+    ] = None
     l2: L2 = None
 
 
@@ -203,16 +196,7 @@ class ProblemOptions:
 class GraphOptions:
     """Who may send to whom, and how the baton travels."""
 
-    graph: Annotated[
-        str | None,
-        flag(
-            MAIN,
-            "ring, path, star, complete, grid:4x8, torus, hypercube, erdos-renyi:0.3, watts-strogatz:4,0.1, "
-            f"random-regular:4, or a .graphml, .txt, .csv or .edges file; default {defaults.GRAPH}.",
-            "NAME|PATH",
-            complete=among(choices.GRAPHS),
-        ),
-    ] = None
+    graph: Graph = None
     walk: Annotated[
         str | None,
         flag(
@@ -233,25 +217,6 @@ class BudgetOptions:
         flag(MAIN, "Privacy budget: how much the whole run may leak about any record. Without it, no privacy."),
     ] = None
     delta: Annotated[float | None, flag(PRIVACY, DELTA_TEXT[:-1] + "; below 1/m for agents with m records.")] = None
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """What a budget is planned by."""
-
-    limits: Annotated[
-        list[str] | None,
-        flag(PRIVACY, "An agent that allows less than --epsilon; repeatable.", "AGENT=EPSILON", "--limit"),
-    ] = None
-    prior: Annotated[
-        str | None,
-        flag(
-            PRIVACY,
-            "PUBLIC records with the same columns: the budget is planned for them, and plans are tried on them.",
-            "NAME|PATH",
-            complete=among(choices.DATA_SETS),
-        ),
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -286,7 +251,6 @@ class RunOptions:
             complete=among(choices.STEPS),
         ),
     ] = None
-    objective: Objective = None
 
 
 def spread(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -323,43 +287,6 @@ def passed(*groups: Any, **single: Any) -> dict[str, Any]:
     """What the user passed, by the names that `read_config` knows; the rest is left to the file and the defaults."""
     given = {each.name: getattr(group, each.name) for group in groups for each in fields(group)} | single
     return {name: value for name, value in given.items() if value not in (None, [], ())}
-
-
-# ---------------------------------------------------------------- options that have moved
-
-# option: what stands in a TOML file instead
-IN_A_FILE = {
-    "--variant": '[run] variant = "NAME"',
-    "--ratio": "[run] ratio = NUMBER",
-    "--start": "[run] start = AGENT",
-    "--allow-large-delta": "[run] allow_large_delta = true",
-    "--threshold": "[problem] threshold = NUMBER",
-}
-IN_ON = "--address is part of --on now: --on ray:ADDRESS, such as --on ray:HOST:6379."
-
-
-def moved(command: str, option: str) -> str | None:
-    """Where an option has gone that a command does not have any more; None if it never had it.
-
-    >>> moved("relaydp run", "--ratio")
-    '--ratio is set in a TOML file: [run] ratio = NUMBER. Pass the file: relaydp run CONFIG.toml.'
-    >>> moved("relaydp show", "--ratio") is None
-    True
-    """
-    if option == "--address" and command in ("relaydp run", "relaydp sweep"):
-        return IN_ON
-    if option in IN_A_FILE and command in ("relaydp run", "relaydp plan"):
-        return f"{option} is set in a TOML file: {IN_A_FILE[option]}. Pass the file: {command} CONFIG.toml."
-    return None
-
-
-def moved_from(command: str) -> list[str]:
-    """The options that a command had once.
-
-    >>> moved_from("relaydp sweep"), moved_from("relaydp show")
-    (['--address'], [])
-    """
-    return [option for option in ("--address", *IN_A_FILE) if moved(command, option)]
 
 
 def parse_place(on: str) -> tuple[str, str | None]:

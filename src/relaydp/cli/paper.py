@@ -22,8 +22,8 @@ app = typer.Typer(
 [bold]Examples[/bold]
   relaydp paper list                         what there is
   relaydp paper run table-linear --quick     one table, small
-  relaydp paper all --quick                  everything, small: minutes
-  relaydp paper all --out paper              everything, as in the docs: wants a GPU
+  relaydp paper run --quick                  everything, small: minutes
+  relaydp paper run --out paper              everything, as in the docs: use a GPU
 """,
 )
 
@@ -36,7 +36,7 @@ Out = Annotated[
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer repeats, smaller PLF, no CIFAR-10 unless --data names it.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Compute again what is there already.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Compute again what is already there.")]
 Seeds = Annotated[int | None, typer.Option(help="Repeats of each cell; default 16, with --quick 3.")]
 Jobs = Annotated[
     int | None,
@@ -54,7 +54,7 @@ Data = Annotated[
 
 @app.command("list")
 def list_(json_: AsJson = False) -> None:
-    """What there is: names, where the paper has it, how many cells.
+    """List the experiments: their names, where the paper has them, how many cells each has.
 
     \b
     relaydp paper list
@@ -82,13 +82,13 @@ def list_(json_: AsJson = False) -> None:
 @app.command()
 def run(
     names: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="NAME...",
-            help="As `relaydp paper list` has them.",
+            metavar="NAME",
+            help="As `relaydp paper list` has them; default: all.",
             autocompletion=among(choices.EXPERIMENTS),
         ),
-    ],
+    ] = None,
     out: Out = Path("paper"),
     quick: Quick = False,
     seeds: Seeds = None,
@@ -98,50 +98,18 @@ def run(
     json_: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run some of the experiments and write OUT/paper.md and OUT/paper.html.
+    """Run experiments, all or those named, and write OUT/paper.md and OUT/paper.html.
 
     \b
+    relaydp paper run --quick
+    relaydp paper run --out paper
     relaydp paper run table-linear --quick
     relaydp paper run table-linear methods-linear --data mnist,cifar10 --seeds 4
 
     Every cell is kept in OUT/cells: an interrupted run goes on where it stopped.
     """
-    _run(names, out, quick, seeds, data, jobs, fresh, json_, quiet)
-
-
-@app.command("all")
-def all_(
-    out: Out = Path("paper"),
-    quick: Quick = False,
-    seeds: Seeds = None,
-    data: Data = None,
-    jobs: Jobs = None,
-    fresh: Fresh = False,
-    json_: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Run everything and write OUT/paper.md and OUT/paper.html.
-
-    \b
-    relaydp paper all --quick
-    relaydp paper all --out paper
-    """
-    _run(["all"], out, quick, seeds, data, jobs, fresh, json_, quiet)
-
-
-def _run(
-    names: list[str],
-    out: Path,
-    quick: bool,
-    seeds: int | None,
-    data: str | None,
-    jobs: int | None,
-    fresh: bool,
-    json_: bool,
-    quiet: bool,
-) -> None:
     with step_bar(quiet or json_, "getting ready") as report:
-        page, found = _experiments(names, out, quick, seeds, data, jobs, fresh, report)
+        page, found = _experiments(names or ["all"], out, quick, seeds, data, jobs, fresh, report)
     if json_:
         print_json({"page": str(page), "experiments": found})
     elif not quiet:

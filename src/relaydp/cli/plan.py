@@ -10,13 +10,14 @@ import typer
 from relaydp.cli.options import (
     MAIN,
     OUTPUT,
+    AgentOptions,
     AsJson,
     BudgetOptions,
+    ColumnOptions,
     ConfigFile,
     DataOptions,
     GraphOptions,
-    PlanOptions,
-    ProblemOptions,
+    LossOptions,
     Quiet,
     RunOptions,
     flag,
@@ -41,10 +42,11 @@ ROWS = 8  # of them, those next to the choice
 def plan(
     budget: BudgetOptions,
     data: DataOptions,
-    problem: ProblemOptions,
+    columns: ColumnOptions,
+    agents: AgentOptions,
+    loss: LossOptions,
     graph: GraphOptions,
     how: RunOptions,
-    planned: PlanOptions,
     config: ConfigFile = None,
     sizes: Annotated[
         str | None, flag(MAIN, "Records of each agent, to plan without any data: 8x1500, or 900,1200.", "SIZES")
@@ -58,14 +60,14 @@ def plan(
     \b
     relaydp plan --epsilon 1
     relaydp plan --sizes 8x1500 --features 784 --record-norm 1 --epsilon 1 --graph ring
-    relaydp plan --epsilon 1 --limit 2=0.5 --figure plan.png
+    relaydp plan visits.toml --epsilon 0.5 --figure plan.png
 
     `relaydp run` with the same settings makes the same plan and follows it.
     """
     from relaydp.settings.config import build, build_unseen, read_config
     from relaydp.settings.values import as_sizes
 
-    given = passed(data, problem, graph, budget, how, planned)
+    given = passed(data, columns, agents, loss, graph, budget, how)
     with step_bar(quiet or json_, "reading the settings") as report:
         settings = read_config(config, given)
         _check_plannable(settings.run)
@@ -167,7 +169,7 @@ def _grounds(made: Plan) -> str:
         return "Nothing was predicted: there are too many agents to simulate. The privacy promise needs no prediction."
     if made.prior is not None:
         return "The prediction rests on the prior; the privacy promise only on its being public."
-    return "The prediction rests on a guess from public bounds (--prior replaces it); the privacy promise does not."
+    return "The prediction rests on a guess from public bounds (a prior replaces it); the privacy promise does not."
 
 
 def _span(values: Any, form: str) -> str:

@@ -5,8 +5,8 @@
         report("recal on ring(8)", 300, 2400)     a bar, 300/2400, the time so far and the time left
         solve(..., progress=report.hops("recal on ring(8)"))
 
-It writes to stderr, and nothing at all where that is no terminal. It is gone when the work is done. The bar that Python
-users see is in `relaydp.engine.progress`; this one stands before JAX is imported, which takes seconds itself.
+It writes to stderr, and nothing at all where that is not a terminal. It is gone when the work is done. The bar that
+Python users see is in `relaydp.engine.progress`; this one stands before JAX is imported, which takes seconds itself.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def report(
     relaydp report first compared attacked --files plots
     relaydp report first --public --out shared.html
 
-    The page is one file that asks the network for nothing. It shows accuracy and more that is measured without noise,
+    The page is one file and loads nothing from the network. It shows accuracy and more that is measured without noise,
     so keep it where the records are; with --public it holds what a private run may publish. A page with an attack shows
     training records, and says so.
     """

@@ -1,11 +1,10 @@
-"""`relaydp run`, `relaydp show` and `relaydp rerun`: train, look at what was saved, repeat it."""
+"""`relaydp run` and `relaydp rerun`: train, and repeat what was saved."""
 
 from __future__ import annotations
 
 import os
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,16 +16,17 @@ from relaydp.cli.options import (
     MAIN,
     PRIVACY,
     RUN,
+    AgentOptions,
     AsJson,
     BudgetOptions,
+    ColumnOptions,
     ConfigFile,
     DataOptions,
     GraphOptions,
+    LossOptions,
     Mechanism,
     On,
     Overwrite,
-    PlanOptions,
-    ProblemOptions,
     Quiet,
     RunOptions,
     flag,
@@ -47,38 +47,19 @@ if TYPE_CHECKING:
 
 DIVERGED, INTERRUPTED = 3, 130  # exit codes
 RULED = "relay-gradient"  # the algorithm whose plans say what accuracy to expect
-CLUSTER = "One process per agent (--on ray)"
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by `relaydp run --out` or Result.save.")]
-
-
-@dataclass(frozen=True)
-class ApartOptions:
-    """Of a run over files, one per agent, each read by a process of its own."""
-
-    columns: Annotated[
-        str | None,
-        flag(
-            CLUSTER,
-            "Features of --data 'PATTERN' (one file per agent), in order; --features for files without names.",
-            "NAME,NAME,...",
-        ),
-    ] = None
-    checkpoint: Annotated[
-        Path | None,
-        flag(CLUSTER, "Save the state of such a run in this folder, and continue from it.", "FOLDER"),
-    ] = None
 
 
 @spread
 def run(
     data: DataOptions,
-    problem: ProblemOptions,
+    columns: ColumnOptions,
+    agents: AgentOptions,
+    loss: LossOptions,
     graph: GraphOptions,
     budget: BudgetOptions,
     how: RunOptions,
-    planned: PlanOptions,
-    apart: ApartOptions,
     config: ConfigFile = None,
     out: Annotated[Path | None, flag(MAIN, "Keep the result in this new folder.", "FOLDER")] = None,
     account: Annotated[
@@ -100,14 +81,15 @@ def run(
 
     \b
     relaydp run --epsilon 1
-    relaydp run --data visits.csv --agents hospital --classes 0,1 --ranges 0,1 --epsilon 0.5 --account visits.account
+    relaydp run visits.toml --epsilon 0.5 --account visits.account
     relaydp run examples/run.toml --seed 7 --out results/seven
-    relaydp run --on ray --data 'parts/*.csv' --columns age,dose --label ill --classes 0,1 --ranges 0,1
+    relaydp run parts.toml --on ray
 
     With --epsilon a run is private: its noise is secret, kept nowhere, and different in every run. With --seed it is a
     simulation, which can be repeated and promises nothing.
 
-    Some settings have no option and are set in the TOML file only: examples/run.toml lists them all.
+    Write a TOML file for records of your own: --ranges gives all columns one range, and a file gives each its own
+    (docs/own-csv.md). Some settings have no option and are set in the file only: examples/run.toml lists them all.
 
     \b
     Exit codes:
@@ -122,12 +104,10 @@ def run(
         check_out(out, overwrite)
     elif overwrite:
         raise InputError("--overwrite needs --out, the folder to replace. Add --out FOLDER.")
-    given = passed(data, problem, graph, budget, how, planned, account=account, mechanism=mechanism)
+    given = passed(data, columns, agents, loss, graph, budget, how, account=account, mechanism=mechanism)
     settings = read_config(config, given)
     place, address = parse_place(on)
     one_process_each = place == "ray" and any(sign in settings.data.source for sign in "*?[")
-    for name, value in ({} if one_process_each else passed(apart)).items():
-        raise InputError(f"--{name} {value} is for one process per agent; add --on ray and --data 'PATTERN'.")
     if place == "ray":
         from relaydp.cluster.solving_apart import check_seeded
 
@@ -136,7 +116,7 @@ def run(
     charged = open_account(settings.run)
     with step_bar(quiet or json_, "reading the data") as report:
         if one_process_each:
-            result = _run_apart(settings, apart, address, report)
+            result = _run_apart(settings, address, report)
         elif place == "ray":
             result = _run_on_ray(settings, address, out is not None, report, quiet or json_)
         else:
@@ -201,25 +181,20 @@ def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], setting
         warn_before(made)
 
 
-def _run_apart(settings: Config, apart: ApartOptions, address: str | None, report: Report) -> Result:
+def _run_apart(settings: Config, address: str | None, report: Report) -> Result:
     """Every agent as a Ray actor, which alone reads its file."""
     from relaydp.cluster.solving_apart import solve_apart
     from relaydp.settings.config import build_apart
 
-    parts, network, asked = build_apart(settings, apart.columns)
+    parts, network, asked = build_apart(settings)
     report("starting the agents")
     hops = report.hops(f"training on {network.name}")
     with redirect_stdout(sys.stderr):  # Ray reports restarted agents on stdout, which is for the result
-        return solve_apart(parts, network, **asked, address=address, checkpoint=apart.checkpoint, progress=hops)
+        return solve_apart(parts, network, **asked, address=address, progress=hops)
 
 
-def show(folder: Folder, json_: AsJson = False) -> None:
-    """Print a saved result as `run` printed it.
-
-    \b
-    relaydp show results/seven
-    """
-    check_saved_folder(folder)
+def show_result(folder: Path, json_: bool) -> None:
+    """Print a saved result as `run` printed it."""
     from relaydp.result import load_result
 
     result = load_result(folder)
@@ -308,7 +283,9 @@ def check_out(folder: Path, overwrite: bool) -> None:
             raise InputError(f"--out {folder} is not a result folder, so --overwrite leaves it alone; choose another.")
     parent = next((place for place in folder.absolute().parents if place.exists()), None)
     if parent is None or not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"--out {folder} cannot be made: {parent} is no folder we may write to. Choose another.")
+        raise InputError(
+            f"--out {folder} cannot be made: {parent} is not a folder that can be written to. Choose another."
+        )
 
 
 def check_kept(run: RunSection) -> None:

@@ -58,7 +58,8 @@ def sweep(
     Runs with a budget are simulations without a promise: their noise comes from seeds, and epsilon is what a private
     run of the plan costs.
 
-    Results stream into FOLDER/parts and end in FOLDER/results.parquet, one row a run; the same table on either place.
+    Results stream into FOLDER/parts and end in FOLDER/results.parquet, one row per run. The table is the same here
+    and on a cluster.
 
     \b
     Exit codes:

@@ -33,6 +33,7 @@ from relaydp.settings.values import (
     as_epsilon,
     as_kind,
     as_limits,
+    as_list,
     as_loss,
     as_names,
     as_one_hot,
@@ -119,11 +120,46 @@ class RunSection(Section):
     allow_large_delta: bool = False
 
 
+class ApartSection(Section):
+    """Of a run over files, one per agent, each read by a process of its own: `relaydp run --on ray`."""
+
+    columns: Annotated[list[str] | None, BeforeValidator(as_names)] = None  # the features, in order
+    checkpoint: str | None = None  # a folder that the state is saved in and continued from
+
+
 class Config(Section):
     data: DataSection = DataSection()
     problem: ProblemSection = ProblemSection()
     graph: GraphSection = GraphSection()
     run: RunSection = RunSection()
+    apart: ApartSection = ApartSection()
+
+
+class AttackSection(Section):
+    """`relaydp attack`: which runs are attacked, and how."""
+
+    run: str | None = None  # a saved run's folder, instead of fresh runs
+    data: Annotated[str, AfterValidator(as_source)] | None = None
+    records: Annotated[int, Field(ge=2, lt=2**31)] | None = None
+    mechanism: Annotated[list[str] | None, BeforeValidator(as_names)] = None
+    epsilon: Annotated[list[Annotated[float, AfterValidator(as_epsilon)]] | None, BeforeValidator(as_list)] = None
+    delta: Annotated[float, AfterValidator(as_delta)] | None = None
+    variant: Annotated[str, named("variant", VARIANTS)] | None = None
+    activations: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    l1: Weight | None = None
+    l2: Weight | None = None
+    intercept: bool | None = None
+    record_norm: Positive | None = None
+    method: Annotated[list[str] | None, BeforeValidator(as_names)] = None
+    iterations: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    restarts: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    seed: Seed | None = None
+
+
+class AttackConfig(Section):
+    """A file of `relaydp attack`."""
+
+    attack: AttackSection = AttackSection()
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -131,17 +167,20 @@ SECTIONS: dict[str, type[Section]] = {
     "problem": ProblemSection,
     "graph": GraphSection,
     "run": RunSection,
+    "apart": ApartSection,
 }
+ATTACKED: dict[str, type[Section]] = {"attack": AttackSection}
+ALWAYS_PATHS = ("file", "account", "checkpoint", "run")  # keys whose value is a path, whatever it looks like
 # where each flag goes; --record-norm is record_norm here
 FLAGS = {
     "data": ("data", "source"),
     "graph": ("graph", "kind"),
     **{name: ("data", name) for name in ("label", "groups", "drop", "features")},
-    **{name: ("problem", name) for name in ("loss", "agents", "l1", "l2", "intercept", "record_norm", "ranges")},
-    **{name: ("problem", name) for name in ("classes", "clip", "label_bound", "threshold")},
-    **{name: ("run", name) for name in RunSection.model_fields},
+    **{name: ("problem", name) for name in ("loss", "agents", "l2", "intercept", "record_norm", "ranges")},
+    **{name: ("problem", name) for name in ("classes", "label_bound")},
+    **{name: ("run", name) for name in ("algorithm", "mechanism", "epsilon", "delta", "activations", "walk", "steps")},
+    **{name: ("run", name) for name in ("seed", "account")},
 }
-SPELLED = {"limits": "--limit"}  # a flag that is not called like its key
 
 
 def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Config:
@@ -158,9 +197,6 @@ def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None
         table["run"] = {key: value for key, value in table.get("run", {}).items() if key not in asked_for}
     if "seed" in given:  # a simulation, which the file's account is not charged for
         table["run"] = {key: value for key, value in table.get("run", {}).items() if key != "account"}
-    if "limits" in given:  # a flag for one agent leaves the file's limits of the others as they are
-        kept = as_limits(table.get("run", {}).get("limits", {}))
-        given["limits"] = [*(f"{agent}={epsilon!r}" for agent, epsilon in kept.items()), *given["limits"]]
     for flag, value in given.items():
         section, key = FLAGS[flag]
         table[section] = {**table.get(section, {}), key: value}
@@ -168,12 +204,11 @@ def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None
         return Config.model_validate(table)
     except ValidationError as error:
         # The file was checked before the flags went over it, so a flag is at fault.
-        spelled = {flag: SPELLED.get(flag, "--" + flag.replace("_", "-")) for flag in FLAGS}
-        names = {".".join(place): spelled[flag] for flag, place in FLAGS.items()}
+        names = {".".join(place): "--" + flag.replace("_", "-") for flag, place in FLAGS.items()}
         raise InputError(_fault(error, lambda at: names.get(".".join(at[:2]), "flags"))) from None
 
 
-def read_toml(file: Path) -> dict[str, dict[str, Any]]:
+def read_toml(file: Path, model: type[Section] = Config) -> dict[str, dict[str, Any]]:
     """A TOML file's tables, checked. Paths in it are made relative to the file's own folder."""
     if file.suffix.lower() != ".toml" and is_path("data", file.name):
         raise InputError(f"{file} is not a TOML file of settings; records are given by --data {file}.")
@@ -181,16 +216,21 @@ def read_toml(file: Path) -> dict[str, dict[str, Any]]:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read ({error}); needed a TOML file. Check the path.") from error
-    table = parse_toml(text, str(file))
+    table = parse_toml(text, str(file), model)
     places = (("data", "source"), ("graph", "file"), ("graph", "kind"), ("run", "prior"), ("run", "account"))
-    for section, key in places:
+    for section, key in (*places, ("apart", "checkpoint"), ("attack", "data"), ("attack", "run")):
         value = table.get(section, {}).get(key)
-        if isinstance(value, str) and (key in ("file", "account") or is_path(section, value)):
+        if isinstance(value, str) and (key in ALWAYS_PATHS or is_path(section, value)):
             table[section][key] = str(file.parent / Path(value).expanduser())
     return table
 
 
-def parse_toml(text: str, name: str) -> dict[str, dict[str, Any]]:
+def read_attack(file: Path) -> AttackSection:
+    """The [attack] table of a file."""
+    return AttackConfig.model_validate(read_toml(file, AttackConfig)).attack
+
+
+def parse_toml(text: str, name: str, model: type[Section] = Config) -> dict[str, dict[str, Any]]:
     """Read and check TOML text; `name` is what errors call it."""
     try:
         table = tomllib.loads(text)
@@ -201,25 +241,29 @@ def parse_toml(text: str, name: str) -> dict[str, dict[str, Any]]:
         spot = f"{name}, line {at[1]}" if at else name
         raise InputError(f"{spot}: this is not TOML: {error}. Texts need quotes, tables look like [run].") from None
     try:
-        Config.model_validate(table)
+        model.model_validate(table)
     except ValidationError as error:
 
         def where(at: tuple[str, ...]) -> str:
             line = line_of(text, at)
             return name if line is None else f"{name}, line {line}"
 
-        raise InputError(_fault(error, where)) from None
+        raise InputError(_fault(error, where, ATTACKED if model is AttackConfig else SECTIONS)) from None
     return table
 
 
-def _fault(error: ValidationError, where: Callable[[tuple[str, ...]], str]) -> str:
+def _fault(
+    error: ValidationError,
+    where: Callable[[tuple[str, ...]], str],
+    sections: Mapping[str, type[Section]] = SECTIONS,
+) -> str:
     """The first of pydantic's errors, in our words."""
     faults = error.errors(include_url=False)
     first = faults[0]
     at = tuple(str(part) for part in first["loc"])
     cause = first.get("ctx", {}).get("error")
     if first["type"] == "extra_forbidden":
-        said = _unknown(at)
+        said = _unknown(at, sections)
     elif isinstance(cause, ValueError):
         said = str(cause)
     elif first["type"] in ("model_type", "model_attributes_type", "dict_type"):
@@ -233,10 +277,10 @@ def _fault(error: ValidationError, where: Callable[[tuple[str, ...]], str]) -> s
     return f"{where(at)}: {said}{more}"
 
 
-def _unknown(at: tuple[str, ...]) -> str:
+def _unknown(at: tuple[str, ...], sections: Mapping[str, type[Section]]) -> str:
     """An unknown section, or an unknown key of one; a key of another section is sent there."""
     key = at[-1]
-    homes = [name for name, model in SECTIONS.items() if key in model.model_fields]
+    homes = [name for name, model in sections.items() if key in model.model_fields]
     if homes and homes != [at[0]]:
         here = f"in [{at[0]}]" if len(at) > 1 else "outside a table"
         return f"key {key!r} does not belong {here}; put it in [{homes[0]}]."
@@ -244,7 +288,7 @@ def _unknown(at: tuple[str, ...]) -> str:
         choose(
             "table" if len(at) == 1 else f"key in [{at[0]}]",
             key,
-            SECTIONS[at[0]].model_fields if len(at) > 1 else SECTIONS,
+            sections[at[0]].model_fields if len(at) > 1 else sections,
         )
     except InputError as error:
         return str(error)
@@ -258,6 +302,12 @@ def build(config: Config, simulated: bool = False) -> tuple[Problem, Graph, dict
     from seeds of its own, and promises nothing.
     """
     asked = solve_arguments(config.run)  # first, because it costs nothing
+    for key, value in config.apart:
+        if value is not None:
+            raise InputError(
+                f"{key} = {short(value)} in [apart] is for one process per agent; run it with --on ray and a pattern "
+                "of files, source = 'PATTERN' in [data], or leave it out."
+            )
     size = config.problem.agents
     graph = None if size is not None else make_graph(config.graph, None)
     split = graph.agents if size is None and graph is not None else size
@@ -291,26 +341,28 @@ def build_unseen(config: Config, sizes: list[int], features: int) -> tuple[Facts
     return facts, make_graph(config.graph, len(sizes)), asked
 
 
-def build_apart(config: Config, columns: str | None) -> tuple[list[str], Graph, dict[str, Any]]:
+def build_apart(config: Config) -> tuple[list[str], Graph, dict[str, Any]]:
     """What a Config means where the data is a pattern, one file per agent: files, graph, arguments of solve_apart."""
     import glob
 
     asked, wanted = solve_arguments(config.run), config.problem
+    if asked["algorithm"] == defaults.ALGORITHM:
+        asked["algorithm"] = "recal"  # distributed agents cannot go by laps, which relay-gradient does
     files = sorted(glob.glob(str(Path(config.data.source).expanduser())))
     if len(files) < 2:
         raise InputError(f"--data {config.data.source!r} matches {len(files)} files; needed one per agent, 2 or more.")
     if wanted.agents not in (None, len(files)) or config.data.groups or config.data.drop:
         raise InputError(
             f"--agents, --groups and --drop do not apply to {len(files)} files with one agent each; leave them out. "
-            "--columns says which columns are used."
+            "columns in [apart] of a TOML file says which columns are used."
         )
     if asked.pop("variant", None) is not None:
         raise InputError("distributed agents support mechanism 'gradient' or none, without a variant; leave it out.")
     loss = wanted.loss or _loss_asked(wanted) or "logistic"
     asked |= {name: getattr(wanted, name) for name in ("l1", "l2", "intercept", "record_norm", "ranges", "clip")}
     asked |= _options_of(wanted, loss) | {"loss": loss, "features": config.data.features}
-    names = None if columns is None else columns.split(",")
-    asked |= {"label": config.data.label, "columns": names}
+    names = config.apart.columns
+    asked |= {"label": config.data.label, "columns": names, "checkpoint": config.apart.checkpoint}
     asked["record_norm"] = _norm_asked(wanted, len(names or ()) or config.data.features or 0, names)
     if wanted.regulariser is not None:
         asked["regulariser"] = _make_regulariser(wanted.regulariser)

@@ -74,20 +74,16 @@ def as_delta(value: float) -> float:
 
 
 def as_limits(value: object) -> dict[int, float]:
-    """Agents' own epsilons: a table such as {"2" = 0.5}, or a list of "2=0.5", of which an agent's last counts."""
+    """Agents' own epsilons: a table such as {"2" = 0.5}."""
     try:
-        if isinstance(value, dict):
-            limits = {int(agent): epsilon for agent, epsilon in value.items()}
-        else:
-            words = [str(part).partition("=") for part in (value if isinstance(value, list | tuple) else [value])]
-            limits = {int(agent): float(epsilon) for agent, _, epsilon in words}
+        limits = {int(agent): epsilon for agent, epsilon in value.items()} if isinstance(value, dict) else {"": None}
         if all(map(_number, limits.values())):
-            return {agent: as_epsilon(epsilon) for agent, epsilon in limits.items()}
+            return {int(agent): as_epsilon(epsilon) for agent, epsilon in limits.items()}  # type: ignore[arg-type]
     except (ValueError, OverflowError):
         pass  # said below, for every way to be wrong
     raise InputError(
-        f"limits={value!r}; needed AGENT=EPSILON such as 2=0.5: an agent's number from 0, and a finite number "
-        "above 0, no more than the budget's."
+        f'limits={value!r}; needed a table of AGENT = EPSILON such as {{ "2" = 0.5 }}: an agent\'s number from 0, and '
+        "a finite number above 0, no more than the budget's."
     )
 
 
@@ -126,6 +122,10 @@ def as_kind(value: str) -> str:
 
 def as_names(value: object) -> object:
     return [value] if isinstance(value, str) else value
+
+
+def as_list(value: object) -> object:
+    return value if isinstance(value, list) else [value]
 
 
 def as_agents(value: object) -> int | str | list[int]:

@@ -20,13 +20,15 @@ Nothing in this file is secret, and no number in it may be learnt from a record.
     "problem": """\
 What is minimised. Features are the columns named here, in this order; other columns of a party's file are ignored.
 `classes` lists every label there may be. `ranges` and `record_norm` are PUBLIC bounds: each record is clipped to the
-ranges and scaled down to the norm.""",
+ranges and scaled down to the norm. `l1` and `l2` are the weights of the 1-norm and the ridge. May be added: `clip`, a
+bound on one record's gradient. Least-squares has `label_bound`, on its labels; huber has `threshold`, where it turns
+into a line.""",
     "privacy": """\
 The guarantee for every record of every party, over the whole run: (epsilon, delta)-differential privacy, even if all
 other parties and an eavesdropper on every link combine what they know.""",
     "run": """\
-The algorithm, and the party that starts. A relay's baton follows `walk`, drawn from `walk_seed`, which is public; the
-relay ends after `patience` successive hops at which no party could act.""",
+The algorithm, and the party that starts. A relay's baton follows `walk` (tour, cyclic, random or nonbacktracking),
+drawn from `walk_seed`, which is public; it ends after `patience` successive hops at which no party could act.""",
     "network": "The connections between parties. Batons and messages follow these edges only.",
     "parties": """\
 One table per party, in a fixed order. `records` is public. Its agent listens on `address` and proves its
