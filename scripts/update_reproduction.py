@@ -1,4 +1,4 @@
-"""Write what `relaydp paper all --out FOLDER` found into docs/reproduction-*.md, and its figures into docs/reproduction.
+"""Write what `relaydp paper all --out FOLDER` found into docs/reproduction-*.md and docs/reproduction/.
 
     relaydp paper all --out paper
     python scripts/update_reproduction.py paper
