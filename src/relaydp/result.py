@@ -187,7 +187,7 @@ class Result:
         >>> import relaydp as rd
         >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
         >>> budget = rd.Budget(epsilon=2.0, delta=1e-4)
-        >>> result = rd.solve(problem, rd.ring(4), budget=budget, walk="cyclic", activations=10, seed=0)
+        >>> result = rd.solve(problem, rd.ring(4), "recal", budget=budget, activations=10, seed=0)
         >>> result
         Result(recal, finished, simulation, plf=10, messages=40)
         >>> result.private, result.epsilon, round(result.epsilon_planned, 6)
