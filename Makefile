@@ -26,7 +26,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 # Tests start hundreds of processes, perhaps none of which may write bytecode: here it is made of everything, by all
-# cores. Some packages come with files that are no Python, which is no matter.
+# cores. Some packages contain files that are not valid Python; that does no harm.
 $(VENV)/.dev-ready: pyproject.toml constraints.txt
 	$(VENV_WITH_PIP)
 	$(INSTALL) -e ".[dev]"
@@ -38,23 +38,24 @@ setup: $(VENV)/.dev-ready ## make .venv with the pinned packages and the develop
 demo: $(VENV)/.ready ## train a private model over 8 agents on embedded data, about a minute with its installation
 	$(BIN)/relaydp demo
 
-# Laws on samples of their cases, compiled in haste (tests/conftest.py). Neighbouring tests share compiled programs, so each
-# worker takes them in order and steals from the others at the end. Some wait for a network: one worker more than cores.
+# Tests on samples of their cases, compiled with fewer optimisations (tests/conftest.py). Neighbouring tests share compiled
+# programs, so each worker takes them in order, and takes some of the others' when it has done its own. Some wait for a
+# network: one worker more than cores.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
-test: setup ## every law, the dear ones on some of their cases (minutes)
+test: setup ## every test, the expensive ones on some of their cases (minutes)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 test-times: setup ## the same, and where the time went
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -p tests.times
 
-# What `make test` cannot show, since it compiles in haste: the bits that users get, in kernels, in a network and on a Ray
-# cluster (which takes more time to start than to ask); the demo, and programs that are kept.
+# What `make test` cannot show, since it compiles with fewer optimisations: the bits that users get, in kernels, in a
+# network and on a Ray cluster (which takes more time to start than to use); the demo, and programs that are kept.
 SHIPPED := tests/party/test_party.py tests/problem/kernels/test_kernels.py tests/problem/kernels/test_neighbours.py \
 	tests/network/test_agent.py tests/cluster/test_solving_apart.py tests/cluster/test_solving_apart_ray.py \
 	tests/cluster/test_study_ray.py tests/engine/test_scale.py::test_kept_programs_change_no_bit_and_may_be_refused \
 	tests/repository/test_docs.py::test_the_readmes_table_is_what_the_demo_prints \
 	tests/repository/test_two_commands.py::test_the_demo_needs_the_core_packages_alone
-test-shipped: setup ## laws about bits and kernels, on some of their cases, compiled as users have it
+test-shipped: setup ## the tests of bits and kernels, on some of their cases, compiled as users have it
 	RELAYDP_TESTS=shipped $(BIN)/python -m pytest -q -n auto --dist worksteal $(SHIPPED)
 
 # In two halves: every program that XLA compiles takes mappings of memory, and Linux allows a process 65,530 of them.
@@ -69,16 +70,16 @@ test-sklearn: setup ## the estimators with the previous minor version of scikit-
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/sklearn "scikit-learn==1.8.*"
 	PYTHONPATH=build/sklearn $(BIN)/python -m pytest -q -n 2 $(SKLEARN) tests/estimator/test_estimator.py
 
-kill-test: setup ## kill agents of a consortium 500 times and check their journals (KILLS="--kills 50" for a taste)
+kill-test: setup ## kill agents of a consortium 500 times and check their journals (KILLS="--kills 50" for fewer)
 	$(BIN)/python tests/kill_test.py $(or $(KILLS),--kills 500 --agents 8)
 
 mutants: setup ## plant bugs that would break the promise, and show which check catches each (MUTANTS="kernel" for some)
 	$(BIN)/python tests/mutants.py $(MUTANTS)
 
-fuzz: setup ## ten minutes of damaged messages at a running agent (FUZZ="--seconds 30" for a taste)
+fuzz: setup ## ten minutes of damaged messages at a running agent (FUZZ="--seconds 30" for less)
 	$(BIN)/python tests/fuzz_agent.py $(or $(FUZZ),--seconds 600)
 
-bench: setup ## what it costs, as ratios to peers: build/bench/bench.md (an hour; BENCH="--quick" takes minutes)
+bench: setup ## measure speed, as ratios to other programs: build/bench/bench.md (an hour; BENCH="--quick" takes minutes)
 	$(BIN)/python benchmarks/bench.py $(BENCH)
 
 lint: setup ## ruff and pyright

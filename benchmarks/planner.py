@@ -1,6 +1,6 @@
 """How good are planned budgets? The planner's choice against a dense grid that is allowed to look at the outcome.
 
-    python benchmarks/planner.py --out planner.json        the table of docs/planner.md; minutes on a GPU, hours without
+    python benchmarks/planner.py --out planner.json    a table of docs/measurements.md; minutes on a GPU, hours without
     python benchmarks/planner.py --data mnist --epsilon 1 --quick
 
 Setting: logistic loss, l2 = 0.01, records of norm at most 1, 8 agents, cyclic relay, delta 1e-5, RECAL, the sound

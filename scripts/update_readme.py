@@ -24,8 +24,8 @@ def table(summary: dict) -> str:
         lines.append("| " + " | ".join([*cells, str(row["plf"]), str(row["messages"])]) + " |")
     lines.append(
         f"\nMedians and ranges of simulations: the relay's over {summary['seeds']} seeds, alone over 8 agents and "
-        f"{summary['alone_seeds']} seeds. The demo prints the private run's own accuracy beside them; epsilon is its. "
-        "Each private row is a release of its own: on records of yours their costs would add up."
+        f"{summary['alone_seeds']} seeds. Epsilon is that of a private run of the same plan, whose own accuracy the "
+        "demo prints, too. Each private row is a release of its own: on your own records their costs would add up."
     )
     return "\n".join(lines)
 

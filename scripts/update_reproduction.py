@@ -1,9 +1,9 @@
-"""Write what `relaydp paper run --out FOLDER` found into docs/reproduction.md, and its figures beside it.
+"""Write what `relaydp paper run --out FOLDER` found into docs/reproduction-*.md and docs/reproduction/.
 
     relaydp paper run --out paper
     python scripts/update_reproduction.py paper
 
-Each part of the page between `<!-- NAME -->` and `<!-- end of NAME -->` is replaced by what the experiment shows; where
+Each part of a page between `<!-- NAME -->` and `<!-- end of NAME -->` is replaced by what the experiment shows; where
 the folder lacks cells of an experiment, its part stays as it is.
 """
 
@@ -18,11 +18,11 @@ from relaydp.paper.page import markdown
 from relaydp.paper.runner import read_cell
 
 ROOT = Path(__file__).parent.parent
-PAGE, FIGURES = ROOT / "docs" / "reproduction.md", ROOT / "docs" / "reproduction"
+PAGES, FIGURES = sorted((ROOT / "docs").glob("reproduction-*.md")), ROOT / "docs" / "reproduction"
 
 
 def main(folder: Path) -> None:
-    text = PAGE.read_text()
+    texts = {page: page.read_text() for page in PAGES}
     FIGURES.mkdir(exist_ok=True)
     for name, experiment in EXPERIMENTS.items():
         cells = {cell.key: read_cell(folder, cell) for cell in experiment.cells(FULL)}
@@ -37,10 +37,16 @@ def main(folder: Path) -> None:
         part = "\n\n".join(line for block in blocks for line in markdown(block))
         part = part.replace("](figures/", "](reproduction/")
         pattern = rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)"
-        text, count = re.subn(pattern, lambda found, part=part: f"{found[1]}\n{part}\n\n{found[2]}", text, flags=re.S)
+        count = 0
+        for page, text in texts.items():
+            texts[page], here = re.subn(
+                pattern, lambda found, part=part: f"{found[1]}\n{part}\n\n{found[2]}", text, flags=re.S
+            )
+            count += here
         if count != 1:
-            sys.exit(f"{PAGE} has {count} places for {name}; needed one.")
-    PAGE.write_text(text)
+            sys.exit(f"docs/reproduction-*.md have {count} places for {name}; there must be one.")
+    for page, text in texts.items():
+        page.write_text(text)
 
 
 if __name__ == "__main__":

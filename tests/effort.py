@@ -19,7 +19,7 @@ def size(all_: T, quick: T) -> T:
 
 
 def same_bits(one: np.ndarray, two: np.ndarray) -> bool:
-    """Whether two programs gave the same bits. Compiled in haste they may round a sum in two ways: there, nearly."""
+    """Whether two programs gave the same bits. With fewer optimisations sums may round in two ways: then, nearly."""
     if IN_HASTE:
         return one.shape == two.shape and bool(np.allclose(one, two, rtol=1e-9, atol=1e-12))
     return one.tobytes() == two.tobytes()

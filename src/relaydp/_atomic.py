@@ -10,7 +10,7 @@ from pathlib import Path
 
 from relaydp.errors import InputError
 
-PUBLISH, KEEP = "publish", "keep"  # what may leave the house, and what may not
+PUBLISH, KEEP = "publish", "keep"  # what may be passed on, and what may not
 RESULT = (f"{KEEP}/config.json", "config.json")  # in every result folder; the second in those of earlier versions
 
 

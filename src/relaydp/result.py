@@ -1,6 +1,6 @@
 """What a run leaves behind, and the folder it is kept in, in two halves.
 
-publish/ holds what the promise covers, and what was known without the records. It may leave the house:
+publish/ holds what the promise covers, and what was known without the records. It may be passed on:
 
     model.npz        x, and the steps; of a run that prepares, its coordinates
     certificate.json what is promised, to whom, on what grounds, and what is not protected
@@ -50,21 +50,21 @@ from relaydp.privacy import PRICED, SOUND, Budget, Ledger
 from relaydp.problem import Reference
 from relaydp.problem.coordinates import Coordinates
 
-# What of a summary and of a configuration may not leave the house; all the rest may, where there is a promise.
+# What of a summary and of a configuration may not be passed on; all the rest may, where there is a promise.
 # seconds: computing on records took them
 MEASURED = ("objective", "relative_error", "accuracy", "baselines", "seconds")
 HOUSE = {"problem": ("source", "data_sha256", "order_sha256"), "solve": ("seed",)}
 README = {
-    "private": "publish/ may leave the house: all in it is covered by the promise in certificate.json, or was known "
+    "private": "publish/ may be passed on: all in it is covered by the promise in certificate.json, or was known "
     "without the records. keep/ may not: what is in it was measured on the records without noise, or confirms a guess "
     "at them.",
-    "simulation": "This is a simulation: no promise. Its noise came from a seed, and whoever knows or guesses it can "
-    "take the noise off. publish/ says what was planned, and may leave the house. keep/, with the model, may not, "
+    "simulation": "This is a simulation: no promise. Its noise came from a seed, and whoever knows or guesses the seed "
+    "can subtract the noise. publish/ says what was planned, and may be passed on. keep/, with the model, may not, "
     "unless the records are public.",
-    "published": "No promise stands behind this run: its noise has no proof. Nothing here may leave the house, unless "
-    "the records are public.",
-    "open": "No promise stands behind this run: it had no noise. Nothing here may leave the house, unless the records "
-    "are public.",
+    "published": "This run carries no promise: its noise has no proof. Nothing here may be passed on, unless the "
+    "records are public.",
+    "open": "This run carries no promise: it had no noise. Nothing here may be passed on, unless the records are "
+    "public.",
 }
 
 
@@ -190,8 +190,7 @@ class Result:
         >>> import relaydp as rd
         >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
         >>> budget = rd.Budget(epsilon=2.0, delta=1e-4)
-        >>> options = {"budget": budget, "walk": "cyclic", "activations": 10, "seed": 0}
-        >>> result = rd.solve(problem, rd.ring(4), algorithm="recal", **options)
+        >>> result = rd.solve(problem, rd.ring(4), "recal", budget=budget, activations=10, seed=0)
         >>> result
         Result(recal, finished, simulation, plf=10, messages=40)
         >>> result.private, result.epsilon, round(result.epsilon_planned, 6)
@@ -345,7 +344,7 @@ class Result:
         """Write the result folder, all of it or nothing.
 
         Args:
-            folder: Where to write. publish/ in it holds what may leave the house, keep/ what may not.
+            folder: Where to write. publish/ in it holds what may be passed on, keep/ what may not.
             overwrite: Whether to replace a result folder that is there. Default: False.
 
         Returns:
@@ -405,7 +404,7 @@ def _number(value: float | None) -> float:
 
 
 def _split_config(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(what may leave the house, what may not)."""
+    """(what may be passed on, what may not)."""
     shown = {part: {k: v for k, v in config[part].items() if k not in HOUSE.get(part, ())} for part in config}
     kept = {part: {name: config[part][name] for name in names if name in config[part]} for part, names in HOUSE.items()}
     return shown, kept

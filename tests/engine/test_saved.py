@@ -1,4 +1,4 @@
-"""What a run leaves behind: which half of the folder may leave the house, and that nothing else does."""
+"""What a run leaves behind: which half of the folder may be passed on, and that nothing else does."""
 
 import dataclasses
 import json
@@ -72,11 +72,11 @@ def test_each_kind_of_run_publishes_what_its_promise_covers(saved):
     assert half["open"] == (set(), (PUBLIC - {"ledger.json"}) | COVERED | MEASURED)
 
 
-def test_a_folder_says_what_may_leave_the_house(saved):
+def test_a_folder_says_what_may_be_passed_on(saved):
     for name, (result, folder) in saved.items():
         assert result.kind == name
         said = " ".join((folder / "README.txt").read_text().split())
-        assert said == README[name] and "leave the house" in said
+        assert said == README[name] and "be passed on" in said
         assert ("no promise" in said.lower()) == (name != "private")
 
 

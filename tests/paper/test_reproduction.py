@@ -1,4 +1,4 @@
-"""docs/reproduction.md: its numbers come out again, and its tables are what the experiments show."""
+"""docs/reproduction*.md: the numbers come out again, and the tables are what the experiments show."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,8 @@ from relaydp.paper.experiment import Found, ResultTable
 from relaydp.paper.runs import measure
 from relaydp.paper.tables import ALL_ROWS, printed_cell, useful_cell
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "\n".join(page.read_text() for page in sorted(DOCS.glob("reproduction*.md")))
 
 
 def section(name):

@@ -5,6 +5,7 @@ How a page is read and run is told in scripts/page_snippets.py.
 
 import doctest
 import importlib
+import inspect
 import io
 import json
 import pkgutil
@@ -130,6 +131,25 @@ def test_every_public_name_is_in_the_reference():
     for name in relaydp.__all__:
         value = getattr(relaydp, name)
         assert any(value is other for other in found), f"docs/api.md lacks {name}"
+
+
+def public_functions():
+    """Functions that users call as rd.x or rd.x.y, by that name."""
+    modules = {f"rd.{name}": getattr(relaydp, name) for name in ("attack", "cluster", "privacy", "prox")}
+    spaces = {"rd": relaydp, **modules}
+    every = {f"{space}.{name}": getattr(module, name) for space, module in spaces.items() for name in module.__all__}
+    return {name: value for name, value in every.items() if inspect.isfunction(value)}
+
+
+@pytest.mark.parametrize("name", sorted(public_functions()))
+def test_public_functions_say_what_they_take_and_return(name):
+    """help(rd.solve) is enough: each argument is under Args, and what comes back under Returns."""
+    function = public_functions()[name]
+    text = inspect.getdoc(function) or ""
+    sections = dict(re.findall(r"^(Args|Returns|Raises|Example):\n((?:(?: +.*)?\n?)*)", text, re.M))
+    told = re.findall(r"^    \*{0,2}(\w+): ", sections.get("Args", ""), re.M)
+    assert told == list(inspect.signature(function).parameters), f"{name} explains {told}"
+    assert inspect.signature(function).return_annotation in (None, "None") or sections.get("Returns"), name
 
 
 def resolved(path):

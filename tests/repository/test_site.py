@@ -138,7 +138,26 @@ def test_examples_and_notebooks_can_be_downloaded(site):
 
 def test_examples_in_docstrings_are_code_and_no_quotations(site):
     text = (site / "api.html").read_text()
-    assert "<blockquote" not in text and text.count("&gt;&gt;&gt; ") > 20
+    assert "<blockquote" not in text and "```" not in text
+    prompts = text.count("&gt;&gt;&gt; ")
+    in_code = sum(part.count("&gt;&gt;&gt; ") for part in re.findall(r"<code>.*?</code>", text, re.S))
+    assert prompts == in_code > 100
+
+
+def test_arguments_answers_and_errors_are_tables(site, pages):
+    """A docstring's sections are tables of the page, not paragraphs that begin with their names."""
+    text = "".join(pages[site / "api.html"].text)
+    for heading in ("Args:", "\nReturns: ", "\nRaises: ", "\nAttributes: "):
+        assert heading not in text, heading
+    parts = re.split(r'<h\d id="(relaydp[\w.]*)"', (site / "api.html").read_text())
+    of = dict(zip(parts[1::2], parts[2::2], strict=True))
+    for name, argument in (
+        ("relaydp.logistic", "record_norm"),
+        ("relaydp.cluster.solve_apart", "parts"),
+        ("relaydp.prox.l1", "weight"),
+        ("relaydp.privacy.rho_for", "conversion"),
+    ):
+        assert f"<code>{argument}</code>" in of[name].split("<tbody>")[1] and "<pre>" in of[name], name
 
 
 def test_search_knows_every_page(site):

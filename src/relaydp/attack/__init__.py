@@ -1,8 +1,8 @@
 """Attacks: what an eavesdropper can compute from messages. The input is a transcript and public facts, the output
 gradients or records.
 
-infer    messages -> gradients          `View` is its whole input
-expose   messages -> records            `About` has the public facts about a record
+`infer` computes gradients from messages; a `View` is its whole input. `expose` computes records from messages; an
+`About` has the public facts about a record.
 """
 
 from relaydp.attack.exposure import METHODS, About, Exposure, expose

@@ -40,13 +40,22 @@ Progress = Callable[[int, int], None]  # (agents done, agents in all)
 
 @dataclass(frozen=True)
 class About:
-    """The public facts about a record.
+    """The public facts about a record. `About.of(result)` takes them from a result.
 
-    shape         of one record: (height, width, channels), or (features,)
-    low, high     bounds of a feature as the model sees it, after scaling
-    scale         how features were scaled from public bounds of the stored values; None: not scaled
-    record_norm   longer records were scaled to it: features are then too small, by an unknown factor
-    planes        channels lie one after the other, as CIFAR-10's do
+    Args:
+        loss: The loss's name.
+        intercept: Whether the model has an intercept.
+        shape: The shape of one record: (height, width, channels), or (features,).
+        outputs: The number of outputs: that of the classes for softmax, else 1. Default: 1.
+        low: The least value of a feature as the model sees it, after scaling. Default: 0.
+        high: The largest value of a feature, after scaling. Default: 1.
+        scale: How features were scaled from public bounds of the stored values. Default: None, not scaled.
+        record_norm: The norm that longer records were shrunk to. The features of such records are then too small, by an
+            unknown factor. Default: None.
+        planes: Whether channels lie one after the other, as CIFAR-10's do. Default: False.
+
+    Raises:
+        InputError: The bounds are not finite, low is not below high, or the shape and the scale do not agree.
     """
 
     loss: LossName
@@ -61,7 +70,19 @@ class About:
 
     @classmethod
     def of(cls, result: Result, *, shape: tuple[int, ...] | None = None, planes: bool = False) -> About:
-        """The public part of a result's configuration. The `shape` of images is not in it: pass it."""
+        """The public part of a result's configuration.
+
+        Args:
+            result: The result of a run with ranges or a record norm.
+            shape: The shape of one record, if it is an image: it is not in the configuration. Default: (features,).
+            planes: As in About. Default: False.
+
+        Returns:
+            The About.
+
+        Raises:
+            InputError: The loss cannot be attacked, no bound on a feature is known, or softmax needs a shape.
+        """
         known, dim = result.config["problem"], result.x.size
         loss = choose("loss to attack", known["loss"].replace("_", "-"), get_args(LossName))
         scale = None
@@ -146,7 +167,22 @@ def _ends(scale: Scale | None, fitted: bool) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Exposure:
-    """An eavesdropper's reconstruction of the agents' records, one row per agent that revealed a gradient."""
+    """An eavesdropper's reconstruction of the agents' records, one row per agent that revealed a gradient.
+
+    Attributes:
+        agent: Whose record each row is, (rows,).
+        activation: Whose gradient was used, from 1; 0 if all were, (rows,).
+        records: The records as the model sees them, within the public bounds, (rows, features).
+        labels: The labels; NaN where the gradient does not determine one, (rows,).
+        gradient: The gradient that was used, (rows, dim).
+        point: Where it was taken, (rows, dim).
+        exact: The share of the gradient's coordinates that the attack knows to be exact, (rows,).
+        at: The iterations of a search at which its path was kept, (snapshots,).
+        path: The records during the search, (rows, snapshots, features).
+        channel: RECAL's "u" or "x"; None for other algorithms.
+        method: The method that was used.
+        notes: What limits the result, in sentences.
+    """
 
     agent: np.ndarray  # (rows,)
     activation: np.ndarray  # (rows,) t, from 1: whose gradient was used; 0 if all were
@@ -183,19 +219,37 @@ def expose(
     restarts: int | None = None,
     progress: Progress | None = None,
 ) -> Exposure:
-    """Work out records from one run's messages.
+    """Reconstruct records from one run's messages.
 
-        channel   recal only: "u" (the paper's attack) or "x" (docs/privacy.md); default: x if u is noisy
-        method    "closed-form" (algebra, one gradient), "pooled" (the common direction of all gradients of an agent:
-                  the best method under noise), or a search: "dlg", "inverting", "gradinversion"
-        agents    whose records; default: the agents with one record, or else all
-        key, steps, restarts   of a search
+    An agent with one record reveals that record. For an agent with several the result is a weighted mean of them.
 
-    >>> import relaydp as rd
-    >>> data = rd.Records([[0.0, 0.75], [1.0, 0.25]], [0, 1], ranges=(0, 1))
-    >>> run = rd.solve(rd.logistic(data, agents=2, l2=0.1), rd.path(2), activations=3)
-    >>> expose(View.of(run), About.of(run)).records.round(6).tolist()
-    [[0.0, 0.75], [1.0, 0.25]]
+    Args:
+        view: What the eavesdropper sees and knows.
+        about: The public facts about a record.
+        channel: For RECAL only: which part of the baton (u, x) is read, "u" (the paper's attack) or "x" (see
+            docs/privacy.md). Default: "x" if u is noisy, else "u".
+        method: "closed-form" (the default: algebra, from one gradient), "pooled" (the common direction of all gradients
+            of an agent: the best method under noise), or a search: "dlg", "inverting" or "gradinversion".
+        agents: Whose records. Default: the agents with one record, or all if there are none.
+        key: A JAX key for the random images that a search starts from. A search needs it.
+        steps: The steps of a search. Default: the method's own.
+        restarts: How often a search starts again. Default: the method's own.
+        progress: A function that is called with (agents done, agents in all). Default: None.
+
+    Returns:
+        An Exposure, with one row per agent that revealed a gradient.
+
+    Raises:
+        InputError: The method or an agent does not exist, `about` does not fit the view, no agent revealed a gradient,
+            or a search has no key.
+
+    Example:
+        >>> import relaydp as rd
+        >>> from relaydp.attack import About, View, expose
+        >>> data = rd.Records([[0.0, 0.75], [1.0, 0.25]], [0, 1], ranges=(0, 1))
+        >>> run = rd.solve(rd.logistic(data, agents=2, l2=0.1), rd.path(2), activations=3)
+        >>> expose(View.of(run), About.of(run)).records.round(6).tolist()
+        [[0.0, 0.75], [1.0, 0.25]]
     """
     choose("method", method, METHODS)
     _check_fits(view, about)

@@ -69,13 +69,25 @@ def read_messages(known: Known, sent: Sent, inference: Inference) -> Guess:
 def infer(view: View, channel: str | None = None) -> Inferred:
     """Compute every gradient that the messages of a run reveal, by the algorithm's own equations.
 
-        channel   RECAL only: "u" (the paper's supplement A) or "x" (docs/privacy.md); default: x if u is noisy
+    Args:
+        view: What the eavesdropper sees and knows.
+        channel: For RECAL only: which part of the baton (u, x) is read, "u" (the paper's supplement A) or "x" (see
+            docs/privacy.md). Default: "x" if u is noisy, else "u".
 
-    >>> import relaydp as rd
-    >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
-    >>> found = infer(View.of(rd.solve(problem, rd.ring(4), walk="cyclic", activations=5)))
-    >>> len(found), bool(found.exact.all())
-    (20, True)
+    Returns:
+        An Inferred, with one row per activation.
+
+    Raises:
+        InputError: The algorithm's messages cannot be read (a lazy walk, rounds that some agents skipped, a transcript
+            that was cut), or a channel was given for another algorithm than RECAL.
+
+    Example:
+        >>> import relaydp as rd
+        >>> from relaydp.attack import View, infer
+        >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+        >>> found = infer(View.of(rd.solve(problem, rd.ring(4), walk="cyclic", activations=5)))
+        >>> len(found), bool(found.exact.all())
+        (20, True)
     """
     inference = inference_for(view.algorithm, view.noisy, channel)
     known, sent = unpack(view)

@@ -18,9 +18,16 @@ SSIM_LUMINANCE, SSIM_CONTRAST = 0.01, 0.03  # K1 and K2 there
 
 
 def relative_errors(inferred: Inferred, truth: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
-    """||found - true|| / ||true|| of each inferred gradient; NaN if the attack itself says that it is not exact.
+    """How far each inferred gradient is from the true one: ||found - true|| / ||true||.
 
-    truth   (agent, point) -> that agent's mean gradient at the point, without the ridge: needs the records
+    This is for scoring an attack. It needs the records, which no attack gets.
+
+    Args:
+        inferred: What `infer` found.
+        truth: A function (agent, point) that gives the agent's mean gradient at the point, without the ridge.
+
+    Returns:
+        One number per row of `inferred`; NaN where the attack itself says that it is not exact.
     """
     errors = np.full(len(inferred), np.nan)
     for k in np.flatnonzero(inferred.exact.all(axis=1) & inferred.point_exact.all(axis=1)):

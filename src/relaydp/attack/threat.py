@@ -28,7 +28,24 @@ Sent = Mapping[str, Any]  # payload arrays by name: (hops, ...) of a relay, (rou
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """All that an eavesdropper sees and knows about one run."""
+    """All that an eavesdropper sees and knows about one run.
+
+    `View.of(result)` makes it from a result that kept its transcript. It is the whole input of `infer`.
+
+    Args:
+        transcript: Every message, with sender, receiver and order.
+        algorithm: The algorithm's name.
+        steps: The algorithm's steps.
+        graph: Who may send to whom.
+        x0: The model that the run started from.
+        l2: The weight of the ridge in every f_i. Default: 0.
+        regulariser: The nonsmooth term r. Default: none.
+        intercepts: How many trailing coefficients neither ridge nor r applies to. Default: 0.
+        noisy: Whether the messages carry noise of their own, other than noise on gradients or in objectives. Default:
+            False.
+        walk: The walk's name. Default: None, not known.
+        sizes: How many records each agent has. Default: None, one record each.
+    """
 
     transcript: Transcript
     algorithm: str
@@ -53,9 +70,27 @@ class View:
 
     @classmethod
     def of(cls, result: Result, *, regulariser: Regulariser | None = None, intercepts: int | None = None) -> View:
-        """The view of a given run: its transcript and the public part of its config only.
+        """The view of a run: its transcript and the public part of its configuration, nothing else.
 
-        A custom `regulariser` is not in the config, nor are softmax's `intercepts`: pass them.
+        Args:
+            result: A result with a transcript.
+            regulariser: The regulariser, if it is a custom one: the configuration does not have it. Default: the
+                result's.
+            intercepts: How many intercepts the model has. Softmax with an intercept needs it: one per class. Default:
+                the result's.
+
+        Returns:
+            The View.
+
+        Raises:
+            InputError: The result has no transcript, or `intercepts` is needed.
+
+        Example:
+            >>> import relaydp as rd
+            >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, l2=1e-2)
+            >>> view = rd.attack.View.of(rd.solve(problem, rd.ring(4), walk="cyclic", activations=5))
+            >>> view.algorithm, len(view.transcript)
+            ('recal', 20)
         """
         if result.transcript is None:
             raise InputError("this result kept no transcript, so there is nothing to attack; run with transcript=True.")
@@ -165,6 +200,16 @@ class Inferred:
     `gradient` is the mean gradient of the agent's losses, without the ridge: what the oracle released. In a private run
     that is the noisy one (with noise in the objective: the gradient at the minimiser plus that noise), and nothing more
     can be inferred.
+
+    Attributes:
+        agent: Whose gradient each row is, (rows,).
+        activation: The agent's activation, from 1, (rows,).
+        read: False where only the point is known: the last activations, read through x, (rows,).
+        point: Where the gradient was taken, (rows, dim).
+        gradient: The gradient, (rows, dim).
+        exact: Which coordinates of the gradient are exact, (rows, dim).
+        point_exact: The same for the point, (rows, dim).
+        price: RECAL's l_i before the activation, (rows, dim); None for other algorithms.
     """
 
     agent: np.ndarray  # (rows,)

@@ -116,7 +116,7 @@ def audit(
         InputError: A name is unknown; `walk`, `runs`, `confidence`, `seed` or `activations` is out of range; D and D'
             are not neighbours, or have the same gradient at the start; or the runs would take too much memory.
         PrivacyError: `budget` is not a Budget, the algorithm does not have the mechanism, or secret noise cannot
-        guarantee the claim.
+            guarantee the claim.
 
     Example:
         >>> import relaydp as rd

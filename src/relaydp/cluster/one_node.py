@@ -29,10 +29,28 @@ def solve_on_ray(
     patience: float = 24 * 3600.0,
     **options: Any,
 ) -> Result:
-    """`relaydp.solve(problem, graph, ...)` as one task on a Ray cluster: the same result, bit for bit on one kind of
-    machine. The task asks for so many CPUs and GPUs; it must finish within `patience` seconds.
+    """Run `relaydp.solve` as one task on a Ray cluster.
 
-    With a budget it is a simulation, and needs `seed=`."""
+    The result is the same, bit for bit on one kind of machine. With a budget it is a simulation, and needs `seed=`.
+
+    Args:
+        problem: As in `solve`. It is sent to the node that runs the task.
+        graph: As in `solve`.
+        arguments: Further arguments of `solve`, by position.
+        address: Of a Ray cluster: "auto", "host:port" or "ray://host:port". Default: None, one is started here.
+        cores: How many CPUs a cluster on this machine has. Default: all.
+        cpus: How many CPUs the task asks for. Default: 1.
+        gpus: How many GPUs the task asks for. Default: 0.
+        patience: The seconds that the run may take. Default: a day.
+        options: Further arguments of `solve`, by name.
+
+    Returns:
+        The Result.
+
+    Raises:
+        InputError: The arguments are not those of `solve`, the run took longer than `patience`, or its process died.
+        PrivacyError: There is a budget without a seed.
+    """
     check_patience(patience)
     try:
         asked = inspect.signature(solve).bind(problem, graph, *arguments, **options).arguments

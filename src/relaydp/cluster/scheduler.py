@@ -59,20 +59,33 @@ def run_study(
 ) -> pa.Table:
     """Run a study and return its table, one row per run, in the order of the study.
 
-        on            "local" (processes of this machine) or "ray" (the cluster at `address`, or one started here)
-        folder        where parts and results.parquet are kept; None keeps nothing
-        jobs          how many workers; default: as many as fit on the cores, or on the cluster
-        resume        run what is missing or failed;  overwrite: start again
-        loss          a loss of your own for all problems, as `relaydp.custom` takes it, with its `dim` and `smoothness`
-                      in `loss_options`; it must be importable by workers
+    The numbers do not depend on `on`, `jobs` or the order in which tasks finish. A failed task has rows with status
+    "failed" and the reason.
 
-    A failed task has rows with status "failed" and the reason. The numbers do not depend on `on`, `jobs` or the
-    order in which tasks finish.
+    Args:
+        study: What to run.
+        on: "local" (the default: processes of this machine), or "ray" (the cluster at `address`, or one started here).
+        folder: Where parts and results.parquet are kept. Default: None, nothing is kept.
+        jobs: How many workers. Default: as many as fit on the cores, or on the cluster.
+        address: The address of a Ray cluster. Default: None.
+        resume: Whether to run only what is missing in the folder, or failed. Default: False.
+        overwrite: Whether to replace what is in the folder. Default: False.
+        loss: A loss of your own for all problems, as `relaydp.custom` takes it. Workers must be able to import it.
+            Default: None.
+        loss_options: `dim` and `smoothness` of that loss. Default: None.
+        progress: A function that is told how far the study is. Default: None.
 
-    >>> from relaydp.cluster import Study, run_study
-    >>> study = Study.of({"study": {"data": ["breast-cancer"], "seeds": 2}, "run": {"activations": 20}})
-    >>> run_study(study, jobs=1)["status"].to_pylist()
-    ['finished', 'finished']
+    Returns:
+        A PyArrow table.
+
+    Raises:
+        InputError: A place or number is out of range, or the folder has results of another study.
+
+    Example:
+        >>> from relaydp.cluster import Study, run_study
+        >>> study = Study.of({"study": {"data": ["breast-cancer"], "seeds": 2}, "run": {"activations": 20}})
+        >>> run_study(study, jobs=1)["status"].to_pylist()
+        ['finished', 'finished']
     """
     choose("place to run on", on, ("local", "ray"))
     if jobs is not None and jobs < 1:

@@ -118,24 +118,75 @@ def solve_apart(
 ) -> Result:
     """Train one model over agents that each have their own process and their own part of the records.
 
-        parts        one per agent: a pattern ("parts/*.parquet", in sorted order), or a list of paths and Ray object
-                     references to (X, y). An agent's own process reads its part; no record is sent to this one
-        columns      names of the features, in order, with label=; or features=N for files without names. Like classes,
-                     ranges and record_norm they are public, and are not taken from the records
-        loss         "logistic", "softmax", "least-squares", "huber", or a JAX function (x, a, b) with smoothness= and
-                     dim=
-        checkpoint   a folder. A run that finds its own checkpoint there continues from it;  every: activations, or
-                     rounds, between two of them (default: at most 2 seconds of work are lost)
-        address      of a Ray cluster; None starts one on this machine, with `cores` CPUs
-        placement    {agent's name or number: {"resources": {...}} or {"labels": {...}}}; others go to any node
-        patience     seconds that an agent may take for one answer
-
-    The other arguments are those of `relaydp.solve` and of the losses. The model is what `relaydp.solve` gives for all
-    parts in one, bit for bit on one kind of machine. Trace, reference and transcript are left out: they would need the
-    records, or all batons, in one place.
+    Each agent's process reads its part on its own node; no record is sent to the process that calls this. The model is
+    what `relaydp.solve` gives for all parts in one, bit for bit on one kind of machine. Trace, reference and transcript
+    are left out: they would need the records, or all batons, in one place.
 
     An agent that dies repeats its release, to the last bit, so its noise is drawn from a seed: with a budget this is
-    always a simulation, and needs `seed=`. Only a consortium gives a guarantee. Without a budget seed None means 0.
+    always a simulation. Only a consortium gives a guarantee.
+
+    Args:
+        parts: One part per agent: a pattern ("parts/*.parquet", in sorted order), or a list of paths and of Ray object
+            references to (X, y).
+        graph: Who may send to whom. It has as many agents as there are parts.
+        algorithm: "recal" (the default), "walkman-gradient", or a method that works in rounds on gradients.
+        budget: Budget(epsilon, delta) of the plan. It needs a seed. Default: None, no privacy.
+        loss: "logistic" (the default), "softmax", "least-squares", "huber", or a JAX function (x, a, b), with
+            `smoothness` and `dim`.
+        columns: The names of the features, in order, with `label`. PUBLIC, like `classes`, `ranges` and `record_norm`:
+            they are not taken from the records.
+        features: The number of features, instead of `columns`, for files without names.
+        label: The column to predict.
+        classes: Every label there may be.
+        l1: The weight of the l1 norm. Default: 0.
+        l2: The weight of the ridge. Default: 0.
+        regulariser: A function of `relaydp.prox`, instead of `l1`. Default: None.
+        intercept: Whether the model has an intercept. Default: False.
+        record_norm: The largest norm of a record; longer ones are shrunk to it. Default: None.
+        ranges: A range per feature, or one for all, that features are clipped to and scaled from. Default: None.
+        clip: The largest norm of one record's gradient; longer ones are shortened. Default: from the bounds.
+        label_bound: The largest |label|, for least squares. Default: None.
+        threshold: Where the Huber loss becomes linear. Default: that of `relaydp.huber`.
+        smoothness: The largest curvature of one record's loss, for a loss of your own.
+        dim: The number of coefficients, for a loss of your own.
+        mechanism: As in `solve`; "gradient" or None.
+        walk: As in `solve`. Default: "tour".
+        activations: As in `solve`. Default: chosen from public facts when there is a budget, else 300.
+        steps: As in `solve`. Default: "tuned".
+        seed: The seed of the noise and of the walk. With a budget it is required; otherwise None means 0.
+        start: The agent that holds the baton first. Default: 0.
+        ratio: As in `solve`.
+        limits: As in `solve`.
+        prior: As in `solve`.
+        names: The agents' names. Default: "agent 0", "agent 1" and so on.
+        checkpoint: A folder. A run that finds its own checkpoint there continues from it. Default: None, no checkpoint.
+        every: Activations, or rounds, between two checkpoints. Default: one after 2 seconds of work, or later where
+            writing takes long.
+        address: Of a Ray cluster: "auto", "host:port" or "ray://host:port". Default: None, one is started here.
+        cores: How many CPUs a cluster on this machine has. Default: all.
+        placement: Where agents run: {agent's name or number: {"resources": {...}} or {"labels": {...}}}. Others go to
+            any node.
+        gpus_per_agent: How many GPUs each agent asks for. Default: 0.
+        patience: The seconds that an agent may take for one answer. Default: 600.
+        progress: As in `solve`.
+
+    Returns:
+        A Result without trace, reference and transcript.
+
+    Raises:
+        InputError: A part is missing or does not fit the columns, a name or number is out of range, the algorithm does
+            not run with distributed agents, or an agent did not answer in time.
+        PrivacyError: There is a budget without a seed, or the plan would not be private as asked.
+
+    Example:
+        A run needs Ray, so this only shows the refusal of a budget without a seed:
+
+        >>> import relaydp as rd
+        >>> try:
+        ...     rd.cluster.solve_apart(["north.npz", "south.npz"], rd.path(2), budget=rd.Budget(1.0, 1e-5), features=3)
+        ... except rd.errors.PrivacyError as error:
+        ...     print(str(error).split(",")[0])
+        a budget needs a seed here
     """
     began = time.perf_counter()
     if budget is not None and not isinstance(budget, Budget):

@@ -147,11 +147,23 @@ class Case:
 
 @dataclass(frozen=True)
 class Study:
-    """What is to be run. `Study.of({...})` makes one from tables, `read_study` from a file.
+    """What a study is to run. `Study.of({...})` makes one from tables, `read_study` from a file.
 
-    >>> study = Study.of({"study": {"data": ["breast-cancer"], "budgets": [1.0, "none"], "seeds": 4}})
-    >>> [(case.coordinates["algorithm"], case.coordinates["epsilon_asked"]) for case in study.cases]
-    [('auto', 1.0), ('auto', None)]
+    Attributes:
+        name: The study's name.
+        cases: Its combinations, in the order of the results' rows. `coordinates` of a case says which one it is.
+        seeds: The seeds that each case is run with.
+        block: How many seeds one task has, at most.
+        resources: What one task may use.
+        runs: The number of runs: cases times seeds.
+
+    Example:
+        >>> from relaydp.cluster import Study
+        >>> study = Study.of({"study": {"data": ["breast-cancer"], "budgets": [1.0, "none"], "seeds": 4}})
+        >>> study.runs
+        8
+        >>> [(case.coordinates["algorithm"], case.coordinates["epsilon_asked"]) for case in study.cases]
+        [('auto', 1.0), ('auto', None)]
     """
 
     name: str
@@ -162,7 +174,19 @@ class Study:
 
     @classmethod
     def of(cls, tables: Mapping[str, Any], name: str = "the study", text: str = "") -> Study:
-        """Check tables as read from TOML; `name` and `text` are for errors that point at a line."""
+        """Make a study from tables, as read from TOML.
+
+        Args:
+            tables: The tables [study], [data], [problem], [graph], [run] and [resources], each a dict.
+            name: What errors call the study. Default: "the study".
+            text: The TOML text, so that errors can name the line. Default: none.
+
+        Returns:
+            The Study.
+
+        Raises:
+            InputError: A key or a value is not one that a study has, or the study has too many runs.
+        """
         try:
             file = StudyFile.model_validate(dict(tables))
         except ValidationError as error:
@@ -180,6 +204,7 @@ class Study:
 
     @property
     def runs(self) -> int:
+        """The number of runs: cases times seeds."""
         return len(self.cases) * len(self.seeds)
 
     def blocks(self) -> list[tuple[int, ...]]:
@@ -199,7 +224,17 @@ class Study:
 
 
 def read_study(path: str | Path) -> Study:
-    """Read STUDY.toml. Paths in it are relative to its own folder."""
+    """Read a study from a TOML file. Paths in it are relative to its own folder.
+
+    Args:
+        path: The file. examples/study.toml shows all keys.
+
+    Returns:
+        The Study.
+
+    Raises:
+        InputError: The file cannot be read, is not TOML, or has a key or a value that a study does not have.
+    """
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8-sig")

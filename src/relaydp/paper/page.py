@@ -24,6 +24,11 @@ code { background: var(--soft); padding: 0 .25em; }
 """
 
 
+TITLE = "Differentially Private Decentralized Optimization with Relay Communication"
+AUTHORS = "Luqing Wang, Luyao Guo, Shaofu Yang and Xinli Shi"
+ARXIV = "arXiv 2212.10859"
+
+
 class Section:
     """One experiment on the page."""
 
@@ -44,7 +49,8 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _markdown(head: list[str], sections: list[Section]) -> str:
-    parts = ["# The paper, reproduced", *head]
+    cited = f"The paper is *{TITLE}* by {AUTHORS} ([{ARXIV}](https://arxiv.org/abs/{ARXIV.split()[1]}))."
+    parts = ["# The paper, reproduced", cited, *head]
     for section in sections:
         parts += [f"## {section.title}", f"{section.printed}. `{section.command}`"]
         for block in section.blocks:
@@ -62,7 +68,9 @@ def markdown(block: Block) -> list[str]:
 
 
 def _html(folder: Path, head: list[str], sections: list[Section]) -> str:
-    parts = ["<h1>The paper, reproduced</h1>", *(f"<p>{html.escape(line)}</p>" for line in head)]
+    # by its number: nothing on the page refers to a network
+    cited = f"<p>The paper is <cite>{TITLE}</cite> by {AUTHORS} ({ARXIV}).</p>"
+    parts = ["<h1>The paper, reproduced</h1>", cited, *(f"<p>{html.escape(line)}</p>" for line in head)]
     for section in sections:
         parts.append(f'<section id="{section.name}"><h2>{html.escape(section.title)}</h2>')
         parts.append(f"<p>{html.escape(section.printed)}. <code>{html.escape(section.command)}</code></p>")

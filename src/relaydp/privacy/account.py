@@ -52,7 +52,14 @@ class Overspent(PrivacyError):
 
 
 class Charge(NamedTuple):
-    """One run, as it was charged."""
+    """One run, as it was charged to an account.
+
+    Attributes:
+        charged: When, UTC.
+        what: What the run was, in a few words.
+        rho: What it cost.
+        epsilon: That of this run alone, at the account's delta.
+    """
 
     charged: str  # when, UTC
     what: str
@@ -106,8 +113,8 @@ class PrivacyAccount:
         epsilon: What all runs together may cost, at `delta`.
         delta: The chance that the promise about all runs fails.
         path: A file to keep the account in: processes share it, and it stays when they end. It is created if it does
-        not exist. Default: None; the account is in this process and cannot be sent to another. allow_large_delta: As a
-        Budget has it: the account's delta may be 1/m or more for agents with m records. It is
+            not exist. Default: None; the account is in this process and cannot be sent to another.
+        allow_large_delta: As a Budget has it: the account's delta may be 1/m or more for agents with m records. It is
             not kept in the file. Default: False.
 
     Attributes:
@@ -216,7 +223,7 @@ class PrivacyAccount:
             ledger: A Ledger with every release of the run. A run costs what its worst agent spends.
             what: What the run is, in a few words.
             sizes: How many records each agent has: the account's delta is checked against them as a run's is. Default:
-            not checked.
+                not checked.
 
         Returns:
             The run's number, from 1.

@@ -40,12 +40,24 @@ _UNDERFLOW = 40.0
 
 
 def delta_exact(epsilon: float, rho: float) -> float:
-    """The smallest delta at which Gaussian releases costing `rho` in all are (epsilon, delta)-DP.
+    """The smallest delta at which Gaussian releases that cost `rho` in all are (epsilon, delta)-DP.
 
     Equation (2). At epsilon = 0 it is the total variation distance: the advantage of the best guess at a record.
 
-    >>> round(delta_exact(1.0, 0.0359257), 8)
-    1e-05
+    Args:
+        epsilon: 0 or more; it may be infinite.
+        rho: The cost of all releases together, 0 or more.
+
+    Returns:
+        delta, from 0 to 1.
+
+    Raises:
+        PrivacyError: epsilon or rho is not a number of 0 or more.
+
+    Example:
+        >>> import relaydp as rd
+        >>> round(rd.privacy.delta_exact(1.0, 0.0359257), 8)
+        1e-05
     """
     epsilon, rho = _number("epsilon", epsilon), _check_rho(rho)
     if not epsilon >= 0:
@@ -60,12 +72,24 @@ def delta_exact(epsilon: float, rho: float) -> float:
 
 
 def epsilon_exact(rho: float, delta: float) -> float:
-    """The smallest epsilon at which Gaussian releases costing `rho` in all are (epsilon, delta)-DP.
+    """The smallest epsilon at which Gaussian releases that cost `rho` in all are (epsilon, delta)-DP.
 
-    Zero when delta alone covers the loss. Correct to about 1e-14 of epsilon + rho.
+    It is correct to about 1e-14 of epsilon + rho.
 
-    >>> round(epsilon_exact(2.9586, 1e-3), 3)
-    9.835
+    Args:
+        rho: The cost of all releases together, 0 or more.
+        delta: Between 0 and 1.
+
+    Returns:
+        epsilon; 0 where delta alone covers the cost.
+
+    Raises:
+        PrivacyError: rho is not a number of 0 or more, or delta is not between 0 and 1.
+
+    Example:
+        >>> import relaydp as rd
+        >>> round(rd.privacy.epsilon_exact(2.9586, 1e-3), 3)
+        9.835
     """
     rho, delta = _check_rho(rho), check_delta(delta)
     if rho in (0.0, math.inf):
@@ -80,20 +104,44 @@ def epsilon_exact(rho: float, delta: float) -> float:
 def epsilon_paper(rho: float, delta: float) -> float:
     """The paper's epsilon, equation (3): an upper bound that holds for any rho-zCDP mechanism.
 
-    >>> round(epsilon_paper(2.9586, 1e-3), 3)
-    12.0
+    Args:
+        rho: The cost of all releases together, 0 or more.
+        delta: Between 0 and 1.
+
+    Returns:
+        epsilon, larger than that of `epsilon_exact`.
+
+    Raises:
+        PrivacyError: rho is not a number of 0 or more, or delta is not between 0 and 1.
+
+    Example:
+        >>> import relaydp as rd
+        >>> round(rd.privacy.epsilon_paper(2.9586, 1e-3), 3)
+        12.0
     """
     rho, delta = _check_rho(rho), check_delta(delta)
     return rho + 2 * math.sqrt(rho * -math.log(delta))
 
 
 def rho_for(epsilon: float, delta: float, conversion: str = "exact") -> float:
-    """The total rho that an (epsilon, delta) budget allows: the inverse of `epsilon_exact` or `epsilon_paper`.
+    """The rho that a budget of (epsilon, delta) allows in all: the inverse of `epsilon_exact` or `epsilon_paper`.
 
-    "exact" allows more, hence less noise for the same promise.
+    Args:
+        epsilon: A finite number above 0.
+        delta: Between 0 and 1.
+        conversion: "exact" (the default), or "paper". "exact" allows more, hence less noise for the same promise.
 
-    >>> round(rho_for(12, 1e-3, "paper"), 4), round(rho_for(12, 1e-3), 4)
-    (2.9586, 3.9663)
+    Returns:
+        rho.
+
+    Raises:
+        PrivacyError: epsilon or delta is out of range.
+        InputError: The conversion is neither "exact" nor "paper".
+
+    Example:
+        >>> import relaydp as rd
+        >>> round(rd.privacy.rho_for(12, 1e-3, "paper"), 4), round(rd.privacy.rho_for(12, 1e-3), 4)
+        (2.9586, 3.9663)
     """
     epsilon, delta = check_epsilon(epsilon), check_delta(delta)
     if choose("conversion", conversion, ("exact", "paper")) == "paper":
@@ -111,10 +159,22 @@ def rho_for(epsilon: float, delta: float, conversion: str = "exact") -> float:
 
 
 def gaussian_rho(sensitivity: ArrayLike, scale: ArrayLike) -> NDArray[np.float64]:
-    """rho of one release, equation (1), for numbers or arrays; infinite if a change is not hidden by any noise.
+    """rho of one release with Gaussian noise, equation (1), for numbers or arrays.
 
-    >>> float(gaussian_rho(2.0, 4.0))
-    0.125
+    Args:
+        sensitivity: The most that the answer moves when one record is replaced.
+        scale: The standard deviation of the noise on each coordinate.
+
+    Returns:
+        rho; infinite where there is no noise to hide a change.
+
+    Raises:
+        PrivacyError: A number is negative or not a number, or the sensitivity is infinite.
+
+    Example:
+        >>> import relaydp as rd
+        >>> float(rd.privacy.gaussian_rho(2.0, 4.0))
+        0.125
     """
     moved, noise = _array("sensitivity", sensitivity), _array("scale", scale, finite=False)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
@@ -123,10 +183,22 @@ def gaussian_rho(sensitivity: ArrayLike, scale: ArrayLike) -> NDArray[np.float64
 
 
 def gaussian_scale(sensitivity: ArrayLike, rho: ArrayLike) -> NDArray[np.float64]:
-    """The scale at which one release costs `rho`: sensitivity / sqrt(2 rho), for numbers or arrays.
+    """The standard deviation at which one release costs `rho`: sensitivity / sqrt(2 rho), for numbers or arrays.
 
-    >>> float(gaussian_scale(2.0, 0.125))
-    4.0
+    Args:
+        sensitivity: The most that the answer moves when one record is replaced.
+        rho: What the release may cost.
+
+    Returns:
+        The standard deviation of the noise on each coordinate.
+
+    Raises:
+        PrivacyError: A number is negative or not a number, or the sensitivity is infinite.
+
+    Example:
+        >>> import relaydp as rd
+        >>> float(rd.privacy.gaussian_scale(2.0, 0.125))
+        4.0
     """
     moved, cost = _array("sensitivity", sensitivity), _array("rho", rho, finite=False)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):

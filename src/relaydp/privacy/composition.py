@@ -56,19 +56,31 @@ _END = 1e-9
 def epsilon_sampled(
     noise_multiplier: ArrayLike, sampling: ArrayLike, count: ArrayLike, delta: float, pure: ArrayLike = ()
 ) -> float:
-    """epsilon of Gaussian releases in which each record takes part with probability `sampling`.
-
-        noise_multiplier, sampling, count   of the releases, and the number of each; numbers or arrays
-        pure                                epsilon_0 of each further pure release
+    """epsilon of Gaussian releases in which each record takes part with a probability.
 
     Formal guarantee. An upper bound on the composition of (1), with a relative error of about 1e-4, for replacing one
     record, if records take part independently of each other, of earlier activations and of everything published; if it
     stays secret which records took part; and if the sum is divided by a public number such as p m, not by how many took
     part.
 
-    >>> whole = epsilon_sampled(5.0, 1.0, 100, 1e-5)
-    >>> round(whole, 3), round(epsilon_sampled(5.0, 0.1, 100, 1e-5), 3)
-    (9.997, 0.725)
+    Args:
+        noise_multiplier: z of the releases: the noise's standard deviation over the sensitivity. A number or an array.
+        sampling: p, the probability with which each record takes part. A number or an array.
+        count: How many releases there are of each kind. A number or an array.
+        delta: Between 0 and 1.
+        pure: epsilon_0 of each further pure release. Default: none.
+
+    Returns:
+        epsilon.
+
+    Raises:
+        PrivacyError: A number is out of range, or arrays have different lengths.
+
+    Example:
+        >>> import relaydp as rd
+        >>> whole = rd.privacy.epsilon_sampled(5.0, 1.0, 100, 1e-5)
+        >>> round(whole, 3), round(rd.privacy.epsilon_sampled(5.0, 0.1, 100, 1e-5), 3)
+        (9.997, 0.725)
     """
     delta = check_delta(delta)
     z, p, k = grouped(noise_multiplier, sampling, count)
@@ -92,14 +104,29 @@ def epsilon_sampled(
 
 
 def noise_for_sampled(epsilon: float, delta: float, sampling: float, count: int) -> float:
-    """The noise multiplier at which `count` releases of sampled records cost epsilon: inverts `epsilon_sampled`.
+    """The noise multiplier at which releases of sampled records cost epsilon: the inverse of `epsilon_sampled`.
 
-    To within 1e-4, and never too little. scale = multiplier * 2 c / (p m): a smaller p needs a smaller multiplier,
-    but of a larger sensitivity.
+    It is found to within 1e-4, and is never too small. The standard deviation is multiplier * 2 c / (p m): a smaller p
+    needs a smaller multiplier, but of a larger sensitivity.
 
-    >>> z = noise_for_sampled(1.0, 1e-5, sampling=0.1, count=100)
-    >>> 0 <= 1 - epsilon_sampled(z, 0.1, 100, 1e-5) < 1e-3
-    True
+    Args:
+        epsilon: What all releases together may cost.
+        delta: Between 0 and 1.
+        sampling: p, the probability with which each record takes part.
+        count: The number of releases.
+
+    Returns:
+        z, the noise's standard deviation over the sensitivity.
+
+    Raises:
+        PrivacyError: A number is out of range, or a record takes part so seldom that this delta would allow publishing
+            it.
+
+    Example:
+        >>> import relaydp as rd
+        >>> z = rd.privacy.noise_for_sampled(1.0, 1e-5, sampling=0.1, count=100)
+        >>> 0 <= 1 - rd.privacy.epsilon_sampled(z, 0.1, 100, 1e-5) < 1e-3
+        True
     """
     epsilon, delta, times = check_epsilon(epsilon), check_delta(delta), whole_number("count", count)
     grouped(1.0, sampling, times)  # refuses anything but a probability

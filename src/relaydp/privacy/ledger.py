@@ -56,7 +56,19 @@ _COLUMNS = tuple(_ROW.names or ())
 
 @dataclass(frozen=True)
 class Release:
-    """One release: at this hop `agent` queried its data, for the `activation`-th time (from 1)."""
+    """One release: at a hop an agent queried its records.
+
+    Attributes:
+        agent: The agent.
+        hop: The hop of the run, from 0.
+        activation: The number of this release among the agent's own, from 1.
+        sensitivity: The most that the answer moves when one record is replaced.
+        scale: The standard deviation of the noise.
+        rho: What the release costs.
+        kind: "gaussian", "pure" or "sampled".
+        epsilon: epsilon_0 of a pure release, else 0.
+        sampling: The probability of a sampled release, else 1.
+    """
 
     agent: int
     hop: int
@@ -140,7 +152,24 @@ class Ledger:
         epsilon: float = 0.0,
         sampling: float = 1.0,
     ) -> Release:
-        """Record one release, or refuse it and change nothing. `epsilon` is for pure ones, `sampling` for sampled."""
+        """Record one release, or refuse it and change nothing.
+
+        Args:
+            agent: Whose release it is.
+            hop: The hop of the run, 0 or more.
+            sensitivity: The most that the answer moves when one record of this agent is replaced.
+            scale: The standard deviation of the noise.
+            kind: "gaussian" (the default), "pure" or "sampled".
+            epsilon: epsilon_0, for a pure release only.
+            sampling: The probability with which each record takes part, for a sampled release only.
+
+        Returns:
+            The Release as it was recorded, with its rho.
+
+        Raises:
+            PrivacyError: The release would overspend, or a number is out of range.
+            InputError: The kind is unknown.
+        """
         row = self._plain_row(agent, hop, sensitivity, scale, kind, epsilon, sampling)
         if row is None:  # something is wrong with it: the general method raises the error
             self.charge_many([agent], [hop], [sensitivity], [scale], kind=kind, epsilon=epsilon, sampling=sampling)
@@ -186,6 +215,19 @@ class Ledger:
         """Record many releases in the order given, or refuse them all and change nothing.
 
         The same as charging one by one, to the last bit. A single number applies to all releases of the call.
+
+        Args:
+            agent: Whose release each is.
+            hop: The hop of each.
+            sensitivity: The sensitivity of each.
+            scale: The standard deviation of each one's noise.
+            kind: The kind of each. Default: "gaussian".
+            epsilon: epsilon_0 of each, for pure releases only.
+            sampling: The probability of each, for sampled releases only.
+
+        Raises:
+            PrivacyError: A release would overspend, or a number is out of range.
+            InputError: A kind is unknown.
         """
         who, when, what = _whole("agent", agent), _whole("hop", hop), _codes(kind)
         rho = gaussian_rho(sensitivity, scale)  # refuses negative numbers and NaN
@@ -284,7 +326,7 @@ class Ledger:
         return _worth(self._rows[: self._length][self._mine(number)], float(self._spent[number]), delta, {})[0]
 
     def account(self, delta: float) -> str:
-        """How `epsilon` was found: "exact Gaussian", "zCDP", "basic" or "PLD". See the top of this file."""
+        """How `epsilon` was found: "exact Gaussian", "zCDP", "basic" or "PLD" (privacy loss distributions)."""
         return self._worst(delta)[1]
 
     def by_agent(self, delta: float) -> list[tuple[float, str]]:

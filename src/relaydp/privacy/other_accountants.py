@@ -20,13 +20,24 @@ _SETTLED = 5e-4
 
 
 def epsilon_rdp(noise_multiplier: ArrayLike, count: ArrayLike, delta: float, *, pure: ArrayLike = ()) -> float:
-    """epsilon of Gaussian releases by dp-accounting's RDP accountant: an upper bound, computed independently.
+    """epsilon of Gaussian releases by dp-accounting's RDP accountant: an upper bound, computed independently of ours.
 
-        noise_multiplier, count   z of the releases, and the number of each; numbers or arrays
-        pure                      epsilon_0 of each further pure release
+    Args:
+        noise_multiplier: z of the releases: the noise's standard deviation over the sensitivity. A number or an array.
+        count: How many releases there are of each z. A number or an array.
+        delta: Between 0 and 1.
+        pure: epsilon_0 of each further pure release. Default: none.
 
-    >>> round(epsilon_rdp(20.0, 400, 1e-5), 3)  # exact: 4.377
-    4.729
+    Returns:
+        epsilon.
+
+    Raises:
+        PrivacyError: A number is out of range, or arrays have different lengths.
+
+    Example:
+        >>> import relaydp as rd
+        >>> round(rd.privacy.epsilon_rdp(20.0, 400, 1e-5), 3)  # exact: 4.377
+        4.729
     """
     delta = check_delta(delta)
     z, _, k = grouped(noise_multiplier, 1.0, count)
@@ -50,17 +61,28 @@ def epsilon_rdp(noise_multiplier: ArrayLike, count: ArrayLike, delta: float, *, 
 def epsilon_pld(
     noise_multiplier: ArrayLike, count: ArrayLike, delta: float, *, sampling: ArrayLike = 1.0, pure: ArrayLike = ()
 ) -> float:
-    """epsilon of a list of releases by dp-accounting's privacy loss distributions, all from their discretised parts.
+    """epsilon of a list of releases by dp-accounting's privacy loss distributions.
 
-        noise_multiplier, count   z of the releases, and the number of each; numbers or arrays
-        sampling                  p, for releases of Poisson-sampled records
-        pure                      epsilon_0 of each further pure release
+    It rounds up, by 1e-4 to 3e-4 of epsilon. 2,000 different releases take about three seconds. It is reliable for
+    delta down to 1e-10: dp-accounting drops about 1e-15 per release.
 
-    Rounds up, by 1e-4 to 3e-4 of epsilon. 2,000 different releases take about three seconds. It is reliable for delta
-    down to 1e-10: dp-accounting drops about 1e-15 per release.
+    Args:
+        noise_multiplier: z of the releases: the noise's standard deviation over the sensitivity. A number or an array.
+        count: How many releases there are of each z. A number or an array.
+        delta: Between 0 and 1.
+        sampling: p, the probability with which each record takes part. Default: 1, every record always.
+        pure: epsilon_0 of each further pure release. Default: none.
 
-    >>> round(epsilon_pld(20.0, 400, 1e-5), 2)
-    4.38
+    Returns:
+        epsilon.
+
+    Raises:
+        PrivacyError: A number is out of range, or arrays have different lengths.
+
+    Example:
+        >>> import relaydp as rd
+        >>> round(rd.privacy.epsilon_pld(20.0, 400, 1e-5), 2)
+        4.38
     """
     delta = check_delta(delta)
     z, p, k = grouped(noise_multiplier, sampling, count)

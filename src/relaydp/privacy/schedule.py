@@ -19,13 +19,26 @@ _LEAST = float(np.finfo(np.float64).tiny)
 
 
 def geometric(rho: float, activations: int, ratio: float = 1.0) -> NDArray[np.float64]:
-    """rho_t proportional to ratio^t, adding up to `rho`: ratio 1 spends evenly, a larger one saves for the end.
+    """Divide `rho` so that rho_t is proportional to ratio^t.
 
-    A method that contracts by theta an activation forgets early noise; `optimal` then gives
-    ratio = theta^(-1/2).
+    A method that contracts by theta per activation forgets early noise; `optimal` then gives ratio = theta^(-1/2).
 
-    >>> geometric(7.0, 3, ratio=2.0)
-    array([1., 2., 4.])
+    Args:
+        rho: What all activations together may cost, 0 or more.
+        activations: Their number, 1 or more.
+        ratio: rho_(t+1) / rho_t, above 0. The default, 1, spends evenly; a larger one saves for the end.
+
+    Returns:
+        rho_t of every activation. They add up to `rho`.
+
+    Raises:
+        PrivacyError: rho or ratio is out of range.
+        InputError: `activations` is not a whole number of 1 or more.
+
+    Example:
+        >>> import relaydp as rd
+        >>> rd.privacy.geometric(7.0, 3, ratio=2.0)
+        array([1., 2., 4.])
     """
     rho, rounds = _check_rho(rho), _check_activations(activations)
     ratio = _positive("ratio", ratio, "1 spends evenly, 1.05 saves for later activations")
@@ -37,16 +50,29 @@ def geometric(rho: float, activations: int, ratio: float = 1.0) -> NDArray[np.fl
 
 
 def optimal(rho: float, response: ArrayLike) -> NDArray[np.float64]:
-    """The split of `rho` with the least error, given the effect of each activation's noise on the final error.
+    """Divide `rho` so that the final error is least, given what the noise of each activation does to it.
 
-    response[t] = w_t: the expected squared final error per unit of noise variance at activation t. It must
-    not depend on the data (simulate it from public constants). Noise variance is proportional to 1/rho_t, so:
+    Noise variance is proportional to 1/rho_t. With w_t the effect of activation t:
 
         minimise  sum w_t / rho_t   subject to  sum rho_t = rho.
         Lagrange: -w_t / rho_t^2 + l = 0 for every t, hence rho_t = sqrt(w_t / l), proportional to sqrt(w_t).
 
-    >>> optimal(6.0, [1.0, 4.0, 9.0])
-    array([1., 2., 3.])
+    Args:
+        rho: What all activations together may cost, 0 or more.
+        response: w_t, one number above 0 per activation: the expected squared final error per unit of noise variance.
+            It must not depend on the records; it can be simulated from public constants.
+
+    Returns:
+        rho_t of every activation. They add up to `rho`.
+
+    Raises:
+        PrivacyError: rho is out of range.
+        InputError: `response` is not a list of finite numbers above 0.
+
+    Example:
+        >>> import relaydp as rd
+        >>> rd.privacy.optimal(6.0, [1.0, 4.0, 9.0])
+        array([1., 2., 3.])
     """
     rho, weights = _check_rho(rho), np.asarray(response, dtype=np.float64)
     if weights.ndim != 1 or weights.size == 0:
@@ -80,8 +106,22 @@ def _share(rho: float, weights: NDArray[np.float64]) -> NDArray[np.float64]:
 def published_scales(first_scale: float, activations: int, ratio: float) -> NDArray[np.float64]:
     """The paper's noise: s_t^2 = s_1^2 / R^(t-1), t = 1, ..., T.
 
-    >>> published_scales(8.0, 3, 4.0)
-    array([8., 4., 2.])
+    Args:
+        first_scale: s_1, the standard deviation at the first activation.
+        activations: T, 1 or more.
+        ratio: R, above 0.
+
+    Returns:
+        s_t of every activation.
+
+    Raises:
+        PrivacyError: `first_scale` or `ratio` is out of range, or a scale would be 0 or infinite.
+        InputError: `activations` is not a whole number of 1 or more.
+
+    Example:
+        >>> import relaydp as rd
+        >>> rd.privacy.published_scales(8.0, 3, 4.0)
+        array([8., 4., 2.])
     """
     first = _positive("first_scale", first_scale, "s_1 is the noise of the first activation")
     rounds, ratio = _check_activations(activations), _check_ratio(ratio)
@@ -96,14 +136,30 @@ def published_scales(first_scale: float, activations: int, ratio: float) -> NDAr
 
 
 def published_rho(first_scale: float, activations: int, ratio: float, *, alpha: float, beta: float, c: float) -> float:
-    """Theorem 4's claimed total: rho_1 (R^T - 1)/(R - 1), rho_1 = 8 alpha^2 beta^2 c^2 / s_1^2, T the PLF.
+    """What the paper's theorem 4 claims that all activations cost: rho_1 (R^T - 1)/(R - 1).
 
-        alpha, beta  the largest primal step and the dual step;   c  the bound on the gradient's norm
+    Here rho_1 = 8 alpha^2 beta^2 c^2 / s_1^2. At R = 1 it is the limit, T rho_1. It is a claim about noise on u, which
+    does not protect x: no promise follows from it.
 
-    Infinite where it exceeds a float. At R = 1 it is the limit, T rho_1.
+    Args:
+        first_scale: s_1, the standard deviation at the first activation.
+        activations: T, the PLF.
+        ratio: R, above 0.
+        alpha: The largest primal step.
+        beta: The dual step.
+        c: The bound on the norm of a gradient.
 
-    >>> round(published_rho(4.0, 3, 2.0, alpha=1.0, beta=1.0, c=1.0), 12)
-    3.5
+    Returns:
+        rho; infinite where it exceeds a float.
+
+    Raises:
+        PrivacyError: A number is out of range.
+        InputError: `activations` is not a whole number of 1 or more.
+
+    Example:
+        >>> import relaydp as rd
+        >>> round(rd.privacy.published_rho(4.0, 3, 2.0, alpha=1.0, beta=1.0, c=1.0), 12)
+        3.5
     """
     first = _positive("first_scale", first_scale, "s_1 is the noise of the first activation")
     shift = _claimed_reach(alpha, beta, c) / first
@@ -111,10 +167,27 @@ def published_rho(first_scale: float, activations: int, ratio: float, *, alpha: 
 
 
 def published_first_scale(rho: float, activations: int, ratio: float, *, alpha: float, beta: float, c: float) -> float:
-    """The s_1 with which theorem 4 claims a total of `rho`: the inverse of `published_rho`.
+    """The first standard deviation with which theorem 4 claims a cost of `rho`: the inverse of `published_rho`.
 
-    >>> round(published_first_scale(3.5, 3, 2.0, alpha=1.0, beta=1.0, c=1.0), 12)
-    4.0
+    Args:
+        rho: What all activations together are claimed to cost, above 0.
+        activations: T, the PLF.
+        ratio: R, above 0.
+        alpha: The largest primal step.
+        beta: The dual step.
+        c: The bound on the norm of a gradient.
+
+    Returns:
+        s_1.
+
+    Raises:
+        PrivacyError: A number is out of range.
+        InputError: `activations` is not a whole number of 1 or more, or s_1 would be 0 or infinite.
+
+    Example:
+        >>> import relaydp as rd
+        >>> round(rd.privacy.published_first_scale(3.5, 3, 2.0, alpha=1.0, beta=1.0, c=1.0), 12)
+        4.0
     """
     rho = _positive("rho", rho, "rho_for(epsilon, delta, 'paper') gives the paper's")
     growth = _growth(_check_activations(activations), _check_ratio(ratio))

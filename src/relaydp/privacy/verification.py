@@ -26,7 +26,18 @@ from relaydp.privacy.other_accountants import epsilon_pld, epsilon_rdp
 
 @dataclass(frozen=True)
 class AgentCheck:
-    """The cost of one agent's releases, by the ledger and by dp-accounting."""
+    """What one agent's releases cost, by the ledger and by dp-accounting.
+
+    Attributes:
+        agent: The agent's number.
+        releases: How many releases it made.
+        rho: Their cost.
+        limit_rho: The most that they may cost.
+        epsilon: The ledger's; None if relaydp cannot have written the file.
+        account: How the ledger found it.
+        epsilon_pld: dp-accounting's, by privacy loss distributions.
+        epsilon_rdp: dp-accounting's by RDP: an upper bound, without amplification by sampling.
+    """
 
     agent: int
     releases: int
@@ -40,7 +51,15 @@ class AgentCheck:
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether a saved ledger is correct. `reasons` says why not, and is empty if it is."""
+    """Whether a saved ledger is correct, as `verify` found.
+
+    Attributes:
+        delta: The delta of every epsilon here.
+        agents: One AgentCheck per agent.
+        reasons: Why the ledger is not correct, in sentences. Empty if it is.
+        holds: Whether the ledger is correct.
+        epsilon: The run's, by the ledger; None if relaydp cannot have written the file.
+    """
 
     delta: float
     agents: tuple[AgentCheck, ...]
@@ -48,6 +67,7 @@ class Verification:
 
     @property
     def holds(self) -> bool:
+        """Whether the ledger is correct: there is no reason against it."""
         return not self.reasons
 
     @property
@@ -87,14 +107,26 @@ def verify(saved: Mapping[str, Any], delta: float) -> Verification:
     It shows that the file is complete and its sums are right. It cannot show that the releases took place as charged,
     nor that there were no others.
 
-    >>> ledger = Ledger(2, 0.3)
-    >>> ledger.charge_many([0, 1, 0], [0, 1, 2], 1.0, 2.0)
-    >>> saved = ledger.to_json()
-    >>> verify(saved, 1e-5).holds
-    True
-    >>> saved["releases"]["scale"][1] = 4.0
-    >>> print(verify(saved, 1e-5).reasons[0])
-    the digest does not fit: the file was cut, reordered or edited.
+    Args:
+        saved: What `Ledger.to_json` returns, or json.load gives for a `ledger.json`.
+        delta: At which every epsilon is computed, 1e-10 or more.
+
+    Returns:
+        A Verification. `holds` says whether the ledger is correct, and `reasons` why not.
+
+    Raises:
+        PrivacyError: delta is out of range, or `saved` is not a ledger at all.
+
+    Example:
+        >>> import relaydp as rd
+        >>> ledger = rd.Ledger(agents=2, limit_rho=0.3)
+        >>> ledger.charge_many([0, 1, 0], [0, 1, 2], 1.0, 2.0)
+        >>> saved = ledger.to_json()
+        >>> rd.privacy.verify(saved, 1e-5).holds
+        True
+        >>> saved["releases"]["scale"][1] = 4.0
+        >>> print(rd.privacy.verify(saved, 1e-5).reasons[0])
+        the digest does not fit: the file was cut, reordered or edited.
     """
     delta = check_delta(delta)
     if delta < 1e-10:

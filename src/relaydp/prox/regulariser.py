@@ -26,14 +26,21 @@ from relaydp.prox.functions import (
 
 
 class Regulariser(Protocol):
-    """What a problem needs of r: its value at x (inf outside its domain) and prox_{t r}(v)."""
+    """What a problem needs of r: its value at x (infinite outside its domain), and prox_{t r}(v).
+
+    The functions of this module make regularisers; `custom` makes one from your own functions.
+    """
 
     @property
     def kind(self) -> str: ...
 
-    def value(self, x: Vector) -> Float[Array, ""]: ...
+    def value(self, x: Vector) -> Float[Array, ""]:
+        """r(x)."""
+        ...
 
-    def prox(self, v: Vector, t: Scalar) -> Vector: ...
+    def prox(self, v: Vector, t: Scalar) -> Vector:
+        """The x that minimises t r(x) + 1/2 ||x - v||^2."""
+        ...
 
     def spec(self) -> dict[str, Any]:
         """The description from which a saved result builds this regulariser again."""
@@ -198,25 +205,90 @@ class Custom:
 
 
 def none() -> Nothing:
-    """No regulariser: r = 0."""
+    """No regulariser: r = 0. A problem without `regulariser=` has this one.
+
+    Returns:
+        A regulariser with the value 0, whose prox leaves every point where it is.
+
+    Example:
+        >>> import relaydp as rd
+        >>> rd.prox.none().spec()
+        {'kind': 'none'}
+    """
     return Nothing()
 
 
 def l1(weight: float) -> L1:
-    """r = weight ||x||_1."""
+    """The l1 norm, r = weight ||x||_1: models with many coefficients that are exactly 0.
+
+    Args:
+        weight: A number of 0 or more. A larger one sets more coefficients to 0.
+
+    Returns:
+        A regulariser. Its prox moves each coordinate towards 0 by t * weight, but not past 0.
+
+    Raises:
+        InputError: The weight is not a finite number of 0 or more.
+
+    Example:
+        >>> import numpy as np
+        >>> import relaydp as rd
+        >>> rd.prox.l1(0.5).prox(np.array([2.0, 0.3]), 1.0).tolist()
+        [1.5, 0.0]
+        >>> problem = rd.logistic(rd.load_data("breast-cancer"), agents=4, regulariser=rd.prox.l1(1e-3))
+        >>> problem.regulariser.kind
+        'l1'
+    """
     return L1(_weight("l1", weight))
 
 
 def elastic_net(l1: float, l2: float) -> ElasticNet:
-    """r = l1 ||x||_1 + l2/2 ||x||^2."""
+    """The elastic net, r = l1 ||x||_1 + l2/2 ||x||^2.
+
+    Both terms are in r. The `l2=` of a problem is in each agent's f_i instead.
+
+    Args:
+        l1: The weight of the l1 norm, 0 or more.
+        l2: The weight of the squared norm, 0 or more.
+
+    Returns:
+        A regulariser. Its prox moves each coordinate towards 0 by t * l1 and then divides it by 1 + t * l2.
+
+    Raises:
+        InputError: A weight is not a finite number of 0 or more.
+
+    Example:
+        >>> import numpy as np
+        >>> import relaydp as rd
+        >>> rd.prox.elastic_net(l1=0.5, l2=1.0).prox(np.array([2.5, 0.3]), 1.0).tolist()
+        [1.0, 0.0]
+    """
     return ElasticNet(_weight("l1", l1), _weight("l2", l2))
 
 
 def group_lasso(weight: float, groups: Any) -> GroupLasso:
-    """r = weight sum_g sqrt(|g|) ||x_g||; `groups` gives the group number of each coefficient, 0, 1, 2, ...
+    """The group lasso, r = weight sum_g sqrt(|g|) ||x_g||: whole groups of coefficients are 0 together.
 
-    >>> group_lasso(0.1, [0, 0, 1]).sizes.tolist()
-    [2.0, 1.0]
+    Args:
+        weight: A number of 0 or more.
+        groups: The group number of each coefficient, from 0 upwards without gaps. It has as many entries as the model
+            has coefficients.
+
+    Returns:
+        A regulariser. Its prox shortens each group by t * weight * sqrt(its size), to exactly 0 if it is shorter.
+
+    Raises:
+        InputError: The weight is not a finite number of 0 or more, or `groups` is not a list of whole numbers from 0
+            without gaps.
+
+    Example:
+        >>> import numpy as np
+        >>> import relaydp as rd
+        >>> r = rd.prox.group_lasso(1.0, [0, 0, 1])
+        >>> r.sizes.tolist()
+        [2.0, 1.0]
+        >>> r.prox(np.array([0.6, 0.8, 3.0]), 1.0).tolist()
+        [0.0, 0.0, 2.0]
     """
     index = np.asarray(groups)
     if index.ndim != 1 or index.dtype.kind not in "iu" or index.size == 0:
@@ -233,7 +305,25 @@ def group_lasso(weight: float, groups: Any) -> GroupLasso:
 
 
 def box(low: float | None, high: float | None) -> Box:
-    """low <= x_k <= high; None for no bound on that side."""
+    """Bounds on every coefficient: low <= x_k <= high.
+
+    Args:
+        low: The least value of a coefficient; None for no lower bound.
+        high: The largest value of a coefficient; None for no upper bound.
+
+    Returns:
+        A regulariser that is 0 inside the box and infinite outside. Its prox moves a point to the nearest point of the
+        box.
+
+    Raises:
+        InputError: A bound is not a number, or low is above high.
+
+    Example:
+        >>> import numpy as np
+        >>> import relaydp as rd
+        >>> rd.prox.box(-1.0, 1.0).prox(np.array([2.0, -3.0, 0.5]), 1.0).tolist()
+        [1.0, -1.0, 0.5]
+    """
     low, high = -np.inf if low is None else low, np.inf if high is None else high
     if not (isinstance(low, Real) and isinstance(high, Real) and low <= high):
         raise InputError(f"box(low={low!r}, high={high!r}) is not a box; both must be numbers, with low <= high.")
@@ -241,24 +331,83 @@ def box(low: float | None, high: float | None) -> Box:
 
 
 def nonnegative() -> Box:
-    """x_k >= 0."""
+    """No negative coefficient: x_k >= 0. The same as `box(0, None)`.
+
+    Returns:
+        A regulariser that is 0 where no coefficient is negative, and infinite elsewhere. Its prox sets negative
+        coefficients to 0.
+
+    Example:
+        >>> import numpy as np
+        >>> import relaydp as rd
+        >>> rd.prox.nonnegative().prox(np.array([2.0, -3.0]), 1.0).tolist()
+        [2.0, 0.0]
+    """
     return Box(0.0, float("inf"))
 
 
 def l2_ball(radius: float) -> L2Ball:
-    """||x||_2 <= radius."""
+    """A bound on the length of the model: ||x||_2 <= radius.
+
+    Args:
+        radius: The largest length, a number above 0.
+
+    Returns:
+        A regulariser that is 0 inside the ball and infinite outside. Its prox shortens a point that is longer to the
+        radius.
+
+    Raises:
+        InputError: The radius is not a finite number above 0.
+
+    Example:
+        >>> import numpy as np
+        >>> import relaydp as rd
+        >>> rd.prox.l2_ball(1.0).prox(np.array([4.0, 0.0]), 1.0).tolist()
+        [1.0, 0.0]
+    """
     if not (isinstance(radius, Real) and np.isfinite(radius) and radius > 0):
         raise InputError(f"radius={radius!r}; it must be a finite number > 0.")
     return L2Ball(float(radius))
 
 
 def custom(value: Callable[[Vector], Array], prox: Callable[[Vector, Scalar], Vector]) -> Custom:
-    """Your own r from two JAX functions, value(x) and prox(v, t)."""
+    """A regulariser of your own, from two JAX functions. They must not look at private records.
+
+    Args:
+        value: value(x), the number r(x); infinite outside r's domain.
+        prox: prox(v, t), the x that minimises t r(x) + 1/2 ||x - v||^2, for any t > 0.
+
+    Returns:
+        A regulariser. A saved result cannot build it again: `rerun` needs the problem, and `attack.View.of` the
+        regulariser.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import relaydp as rd
+        >>> ridge = rd.prox.custom(lambda x: 0.5 * jnp.sum(x * x), lambda v, t: v / (1.0 + t))
+        >>> ridge.prox(jnp.array([2.0, 4.0]), 1.0).tolist()
+        [1.0, 2.0]
+    """
     return Custom(value, prox)
 
 
 def from_spec(spec: dict[str, Any]) -> Regulariser:
-    """Build a regulariser from its `spec()`. A custom one cannot be built: its functions are not in the file."""
+    """Build a regulariser from its description, `spec()`, as a saved result has it.
+
+    Args:
+        spec: A dict with `kind` and the numbers of that kind.
+
+    Returns:
+        The regulariser.
+
+    Raises:
+        InputError: The kind is "custom", whose functions are not in the file, or unknown.
+
+    Example:
+        >>> import relaydp as rd
+        >>> rd.prox.from_spec({"kind": "l1", "l1": 0.5}) == rd.prox.l1(0.5)
+        True
+    """
     makers: dict[str, Callable[..., Regulariser]] = {
         "none": none,
         "l1": lambda l1: L1(_weight("l1", l1)),
