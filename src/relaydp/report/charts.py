@@ -112,7 +112,7 @@ GAP, ERROR, ACCURACY = (
 )
 OBJECTIVE = Axis("objective", "objective, F(x)")
 PLF, MESSAGES, EPSILON = (
-    Axis("plf", "activations an agent (PLF)"),
+    Axis("plf", "activations per agent (PLF)"),
     Axis("messages", "messages (link uses)"),
     Axis("epsilon", "epsilon spent"),
 )
