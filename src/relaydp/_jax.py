@@ -23,13 +23,14 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from relaydp.errors import InputError
 
+OFF = ("0", "f", "false", "n", "no", "off")  # as JAX reads its variables
 MOST_COMPILED = 2000  # programs kept, some 30 kB each
 
 
 def _need_float64() -> None:
     """Switch on float64, unless the environment says off: whoever set that wants it for other code, and must decide."""
-    said = os.environ.get("JAX_ENABLE_X64")
-    if said is not None and not jax.config.jax_enable_x64:
+    said = os.environ.get("JAX_ENABLE_X64", "")
+    if said.lower() in OFF and not getattr(jax.config, "jax_enable_x64", False):
         raise InputError(
             f"the environment has JAX_ENABLE_X64={said}, which switches off float64 in JAX; relaydp needs float64, "
             "where noise has enough bits to hide a value. Unset the variable, or set it to 1."
