@@ -8,7 +8,8 @@
 
 Names are imported when first used, so that `relaydp --help` does not wait for JAX. `import relaydp` changes no
 setting. The first use of a name that computes switches on float64 in JAX, for the whole process; `relaydp/_jax.py` has
-this and the other settings. Where the environment has JAX_ENABLE_X64=0, that first use is an error.
+this and the other settings. An array of JAX that you make before is float32, unless you switch float64 on yourself;
+where the environment has JAX_ENABLE_X64=0, that first use is an error.
 """
 
 import importlib

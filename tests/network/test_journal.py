@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from relaydp.errors import InputError, PrivacyError
 from relaydp.network.consortium.limits import check_limit, promised
 from relaydp.network.messages import journal as journal_module
-from relaydp.network.messages.journal import COMMIT_INSIDE, POINTS, Charge, Journal, JournalError
+from relaydp.network.messages.journal import COMMIT_INSIDE, POINTS, Journal, JournalError, ReleaseCharge
 from relaydp.network.messages.wire import BATON, ENDING, Message, Refusal, Rules, pack, parse
 from relaydp.network.operations.serve import inspect
 
@@ -39,7 +39,7 @@ def journal(tmp_path):
 
 def step(journal, seq, receiver="south", rho=0.1, **more):
     """An activation at hop `seq`, as an agent commits it."""
-    charge = Charge(seq, 1.0, float(np.sqrt(1 / (2 * rho))))
+    charge = ReleaseCharge(seq, 1.0, float(np.sqrt(1 / (2 * rho))))
     send = [(receiver, baton(seq + 1))]
     journal.commit(done=(BATON, seq), charges=(charge,), send=send, facts={"rows": b"r"}, **more)
 

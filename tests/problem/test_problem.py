@@ -442,7 +442,7 @@ def test_ranges_may_differ_by_feature():
 
 
 @pytest.mark.parametrize("ranges", [None, (0, 255), "fit"])
-def test_bytes_stay_bytes_in_the_silos(ranges):
+def test_bytes_stay_bytes_in_the_records(ranges):
     stored = np.random.default_rng(0).integers(0, 256, size=(11, FEATURES), dtype=np.uint8)
     problem = rd.logistic(rd.Records(stored, np.arange(11) % 2), SIZES, ranges=ranges)
     assert problem.agent_records.X.dtype == np.uint8

@@ -38,7 +38,7 @@ class Turn(NamedTuple):
     holder: Int[Array, ""]  # i, who has the baton; a round ignores it
     receiver: Int[Array, ""]  # who gets it next; a round ignores it
     acts: Bool[Array, " ..."]  # whether the holder touches data; in a round, which agents do (agents,)
-    scale: Float[Array, " ..."]  # noise of this activation; in a round, one an agent
+    scale: Float[Array, " ..."]  # noise of this activation; in a round, one per agent
     key: Any  # of a simulation's noise; a step sees it only where the published mechanism draws with it, and else None
     draws: Array | None = None  # a private run's noise, in units of its lattice; no step sees it
     kappa: Float[Array, " ..."] | None = None  # what a noisy minimiser was priced with; the oracle answers for no less

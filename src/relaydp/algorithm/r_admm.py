@@ -9,7 +9,7 @@ One `step` is a pair, an odd iteration (1), (2) with data and an even one (3) to
     (5)  x_i+ = x_i' - [ G_i + p_i+ + eta sum_j (x_i' - x_j') ] / (2 eta d_i + gamma)
 
 (5) minimises (2)'s function about x' with f_i replaced by <G_i, x> + gamma/2 ||x - x_i'||^2; gamma >= L/4 has always
-been stable. R-ADMM has eta = c, MR-ADMM the growing penalty of M-ADMM, one a pair. No theory for a nonsmooth r.
+been stable. R-ADMM has eta = c, MR-ADMM the growing penalty of M-ADMM, one per pair. No theory for a nonsmooth r.
 
 Source: Zhang, Khalili and Liu 2018, Recycled ADMM: improve privacy and accuracy with less computation in distributed
 algorithms, arXiv 1810.03197. They add noise to p_i' in (2) (`published`, with their price; `objective` is the same,

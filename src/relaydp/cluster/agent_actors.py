@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from relaydp.algorithm import ALGORITHMS
-from relaydp.cluster.partitions import About, Part, fingerprint, read_part
+from relaydp.cluster.partitions import Part, PartReport, fingerprint, read_part
 from relaydp.cluster.relay import HUGE, Lost
 from relaydp.data import Records
 from relaydp.errors import InputError, PrivacyError, RelayError, choose, short
@@ -67,11 +67,11 @@ class Agent:
         self._problem: Problem | None = None
         self._local: LocalParty | None = None
 
-    def about(self, raw: str | None = None) -> About:
+    def about(self, raw: str | None = None) -> PartReport:
         """What is public about the records; with their features as `raw` if other agents have other number types."""
         problem = self._own(raw)
         kept, data = str(problem.agent_records.X.dtype), problem.data
-        return About(len(data), data.features, str(data.X.dtype), kept, self._print)
+        return PartReport(len(data), data.features, str(data.X.dtype), kept, self._print)
 
     def curvature(self, raw: str, agents: int) -> float:
         """L_i, measured on the records: for runs without a guarantee."""

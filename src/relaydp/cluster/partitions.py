@@ -3,8 +3,8 @@
 A part is one agent's records: a file that the agent's process reads where it lives, or a Ray object that holds (X, y).
 What is minimised is described without any record (`ProblemSpec`), so planning a run needs none:
 
-    make_task   loss, columns, classes, weights, bounds as the user gave them, checked: public
-    About       an agent's report on its part: how many records, how many features, their number type, a fingerprint
+    make_task    loss, columns, classes, weights, bounds as the user gave them, checked: public
+    PartReport   an agent's report on its part: how many records and features, their number type, a fingerprint
 
 The number type is that of the values as they are kept (bytes, float32, float64). All agents use the same one, as one
 process would, because it determines how sums are rounded. The fingerprint is a keyed hash. An agent that starts again
@@ -36,7 +36,7 @@ NAMED = ("CSV", "TSV", "Parquet")  # kinds of file whose columns have names
 WILD = "*?["  # characters that make a path a pattern
 
 
-class About(NamedTuple):
+class PartReport(NamedTuple):
     """What an agent reports about its part: all that leaves it before the run."""
 
     records: int

@@ -28,7 +28,7 @@ from relaydp.algorithm import find_algorithm
 from relaydp.cluster.agent_actors import PartySetup, Placement, RayAgents
 from relaydp.cluster.checkpoint import Keeper, Standing
 from relaydp.cluster.connection import connect
-from relaydp.cluster.partitions import About, Part, list_parts, make_task
+from relaydp.cluster.partitions import Part, PartReport, list_parts, make_task
 from relaydp.cluster.relay import Agents, RelayEnd, Watch, walk
 from relaydp.cluster.rounds import go_round
 from relaydp.engine.loop import GROWTH, Outcome, public_radius
@@ -304,7 +304,9 @@ def solve_with(
     return _result(problem, graph, plan, asked, abouts, ending, x, began)
 
 
-async def _introduce(crew: AgentsAndPlaces, task: ProblemSpec, asked: Asked) -> tuple[list[About], list[float] | None]:
+async def _introduce(
+    crew: AgentsAndPlaces, task: ProblemSpec, asked: Asked
+) -> tuple[list[PartReport], list[float] | None]:
     """Each agent's report on its part, with one number type for all, as in one array."""
     abouts = await crew.ask_all("about")
     raw = str(np.result_type(*{each.raw for each in abouts}))
@@ -361,7 +363,7 @@ def _without_route(plan: Plan) -> Plan:
     )
 
 
-def _identity(problem: Problem, graph: Graph, plan: Plan, asked: Asked, abouts: Sequence[About]) -> str:
+def _identity(problem: Problem, graph: Graph, plan: Plan, asked: Asked, abouts: Sequence[PartReport]) -> str:
     """SHA-256 of everything that determines the run's numbers: a checkpoint belongs to one such run."""
     way = plan.route
     route = [way.acts] if isinstance(way, Rounds) else [way.holder, way.acts]
@@ -390,7 +392,7 @@ def _result(
     graph: Graph,
     plan: Plan,
     asked: Asked,
-    abouts: Sequence[About],
+    abouts: Sequence[PartReport],
     ending: RelayEnd,
     x: np.ndarray,
     began: float,

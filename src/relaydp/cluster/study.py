@@ -307,26 +307,34 @@ def _cases(file: StudyFile, tables: Mapping[str, Any]) -> Iterator[Case]:
     seen: set[str] = set()
     for values in itertools.product(*lists):
         spot = dict(zip(AXES, values, strict=True))
-        made = {name: dict(table) for name, table in fixed.items()}
-        for axis, value in spot.items():
-            section, key = AXES[axis]
-            if axis != "budgets" and value is not None:
-                made[section][key] = value
         name = spot["algorithms"]
         if name != "auto" and ALGORITHMS[name].kind != "relay":  # whatever auto stands for is a relay
-            made["run"].pop("walk", None)  # no walk is used, so several walks make one case
-            spot["walks"] = None
+            spot["walks"] = None  # no walk is used, so several walks make one case
         budget = spot["budgets"] if isinstance(spot["budgets"], dict) else None
-        if budget is None:
-            made["run"] = {key: value for key, value in made["run"].items() if key not in OF_A_BUDGET}
-        else:
-            made["run"] |= budget
-        made = Config.model_validate(made).model_dump(mode="json")
+        made = Config.model_validate(_tables_at(fixed, spot, budget)).model_dump(mode="json")
         identity = json.dumps(made, sort_keys=True)
         if identity in seen:
             continue
         seen.add(identity)
         yield Case(made, _coordinates(made, spot, budget))
+
+
+def _tables_at(
+    fixed: dict[str, dict[str, Any]], spot: dict[str, Any], budget: dict[str, float] | None
+) -> dict[str, dict[str, Any]]:
+    """The tables of one case: those of the study, with the values of this spot on the axes."""
+    made = {name: dict(table) for name, table in fixed.items()}
+    for axis, value in spot.items():
+        section, key = AXES[axis]
+        if axis != "budgets" and value is not None:
+            made[section][key] = value
+    if spot["walks"] is None:
+        made["run"].pop("walk", None)
+    if budget is None:
+        made["run"] = {key: value for key, value in made["run"].items() if key not in OF_A_BUDGET}
+    else:
+        made["run"] |= budget
+    return made
 
 
 def _coordinates(made: dict[str, Any], spot: dict[str, Any], budget: dict[str, float] | None) -> dict[str, Any]:

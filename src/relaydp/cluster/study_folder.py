@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relaydp.cluster.study import Study
-from relaydp.cluster.study_tasks import Own, StudyTask
+from relaydp.cluster.study_tasks import OwnLoss, StudyTask
 from relaydp.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Folder:
 
 
 def check_folder(
-    path: Path, study: Study, loss: Own | None = None, *, resume: bool = False, overwrite: bool = False
+    path: Path, study: Study, loss: OwnLoss | None = None, *, resume: bool = False, overwrite: bool = False
 ) -> Folder:
     """The folder for a study's results, before anything is written. Refuses to mix two studies in one table."""
     about = _about(study, loss)
@@ -124,7 +124,7 @@ def check_folder(
     return Folder(path, study, about)
 
 
-def _about(study: Study, loss: Own | None) -> dict[str, Any]:
+def _about(study: Study, loss: OwnLoss | None) -> dict[str, Any]:
     sources = {str(case.tables[table][key]) for case in study.cases for table, key in FILES if case.tables[table][key]}
     return {
         "name": study.name,

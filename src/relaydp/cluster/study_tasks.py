@@ -27,7 +27,7 @@ MEASURES = ("epsilon_planned", "rho", "objective", "excess", "relative_error", "
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnLoss:
     """A loss of the user's own, as `relaydp.custom` takes it: fn(x, a, b), and what is publicly known about it."""
 
     pickled: bytes
@@ -42,10 +42,10 @@ class StudyTask:
     tables: Mapping[str, Mapping[str, Any]]
     seeds: tuple[int, ...]
     shards: int = 1
-    loss: Own | None = None
+    loss: OwnLoss | None = None
 
 
-def tasks_of(study: Study, loss: Own | None = None) -> list[StudyTask]:
+def tasks_of(study: Study, loss: OwnLoss | None = None) -> list[StudyTask]:
     """All tasks in study order, which is the order of the table's rows and of the ids' letters."""
     blocks = study.blocks()
     return [
@@ -55,7 +55,7 @@ def tasks_of(study: Study, loss: Own | None = None) -> list[StudyTask]:
     ]
 
 
-def own_loss(fn: Callable[..., Any], options: Mapping[str, Any] | None = None) -> Own:
+def own_loss(fn: Callable[..., Any], options: Mapping[str, Any] | None = None) -> OwnLoss:
     """Pickle a loss, or refuse one that cannot be pickled."""
     name = getattr(fn, "__qualname__", repr(fn))
     try:
@@ -70,7 +70,7 @@ def own_loss(fn: Callable[..., Any], options: Mapping[str, Any] | None = None) -
             f"loss {name!r} is defined in the script that is being run, which workers do not import; move it to a "
             "module of its own."
         )
-    return Own(packed, **dict(options or {}))
+    return OwnLoss(packed, **dict(options or {}))
 
 
 def run_task(task: StudyTask) -> dict[str, list[Any]]:
@@ -167,7 +167,7 @@ def _strict(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
 
 
 @lru_cache(maxsize=KEPT)
-def _built(tables: str, loss: Own | None) -> tuple[Any, Any, Any]:
+def _built(tables: str, loss: OwnLoss | None) -> tuple[Any, Any, Any]:
     """(problem, graph, prior) of a case; cases that differ in the graph or the run alone share the problem."""
     from relaydp.settings.config import Config, make_graph, make_prior
 
@@ -186,7 +186,7 @@ def _built(tables: str, loss: Own | None) -> tuple[Any, Any, Any]:
 
 
 @lru_cache(maxsize=KEPT)
-def _problem(tables: str, agents: str, loss: Own | None) -> Any:
+def _problem(tables: str, agents: str, loss: OwnLoss | None) -> Any:
     import relaydp.settings.config as files
     from relaydp.problem import custom
 

@@ -172,7 +172,7 @@ class RelayEstimator(BaseEstimator):
         try:
             column = column_or_1d(np.asarray(sites))
             if len(column) != records:
-                raise InputError(f"sites has {len(column)} entries for {records} records; needed one a record.")
+                raise InputError(f"sites has {len(column)} entries for {records} records; it must have one per record.")
             if any(bool(site is None or site != site) for site in column.tolist()):
                 raise InputError("sites names no site for some record; needed a name or a number for each of them.")
             names, codes = np.unique(column, return_inverse=True)

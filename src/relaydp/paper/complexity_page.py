@@ -30,7 +30,7 @@ from relaydp.paper.complexity import (
 )
 from relaydp.paper.complexity import measure as measure_cell
 from relaydp.paper.experiment import MISSING, Block, Effort, Experiment, Found, Picture, ResultTable
-from relaydp.paper.powers_of_n import CONFIDENCE, FASTER, LEVEL, SAME, SLOWER, Fit, fit_power, form_value, verdict
+from relaydp.paper.powers_of_n import CONFIDENCE, FASTER, LEVEL, SAME, SLOWER, PowerFit, fit_power, form_value, verdict
 from relaydp.paper.printed import CIRCULAR, COMPLETE, GENERAL
 from relaydp.planning.quadratic import HOPS as LAB_HOPS
 from relaydp.report.curves import Line, Panel, draw_panels
@@ -106,9 +106,9 @@ class ComplexityRow(NamedTuple):
     method: Method
     measure: str
     form: str  # as printed
-    fit: Fit | None  # against n
-    late: Fit | None  # against n, the larger half of the sizes
-    against: Fit | None  # against the printed form, if that is not a power of n
+    fit: PowerFit | None  # against n
+    late: PowerFit | None  # against n, the larger half of the sizes
+    against: PowerFit | None  # against the printed form, if that is not a power of n
     verdict: str
 
 
@@ -138,7 +138,7 @@ def _orders_table(graph: str, rows: list[ComplexityRow], effort: Effort) -> Resu
     general = graph == "general"
     columns += (["power of the printed form"] if general else []) + ["verdict"]
 
-    def text(fit: Fit | None) -> str:
+    def text(fit: PowerFit | None) -> str:
         return "-" if fit is None else str(fit)
 
     lines = []

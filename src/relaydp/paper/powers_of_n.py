@@ -13,7 +13,7 @@ LEVEL = 0.15  # powers of n closer than this count as equal: constants and logar
 CONFIDENCE = 0.95
 
 
-class Fit(NamedTuple):
+class PowerFit(NamedTuple):
     """count = a size^power, by least squares of logarithms; the ends are NaN if two sizes give no interval."""
 
     power: float
@@ -26,7 +26,7 @@ class Fit(NamedTuple):
         return f"{self.power:.2f}{ends}"
 
 
-def fit_power(sizes: Sequence[float], counts: Sequence[float | None]) -> Fit | None:
+def fit_power(sizes: Sequence[float], counts: Sequence[float | None]) -> PowerFit | None:
     """The power of size with which counts grow, and its interval by Student's t; None without two different sizes.
 
     >>> print(fit_power([4, 8, 16, 32], [3 * 4**2, 3 * 8**2, 3 * 16**2, None]))
@@ -40,10 +40,10 @@ def fit_power(sizes: Sequence[float], counts: Sequence[float | None]) -> Fit | N
     power = float(wide @ y / (wide @ wide))
     left, freedom = y - y.mean() - power * wide, len(x) - 2
     if not freedom:
-        return Fit(power, math.nan, math.nan, len(x))
+        return PowerFit(power, math.nan, math.nan, len(x))
     spread = math.sqrt(float(left @ left) / freedom / float(wide @ wide))
     reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * spread
-    return Fit(power, power - reach, power + reach, len(x))
+    return PowerFit(power, power - reach, power + reach, len(x))
 
 
 def form_value(form: str | int, agents: int, edges: int, chi: float) -> float:
@@ -63,7 +63,7 @@ def form_value(form: str | int, agents: int, edges: int, chi: float) -> float:
 SAME, FASTER, SLOWER = "as printed", "grows faster than printed", "grows more slowly than printed"
 
 
-def verdict(fit: Fit | None, printed: float) -> str:
+def verdict(fit: PowerFit | None, printed: float) -> str:
     """The comparison of a measured power with the printed one."""
     if fit is None:
         return "too few sizes reach the error"

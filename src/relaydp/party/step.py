@@ -63,7 +63,7 @@ class Answered(NamedTuple):
         return jax.vmap(lambda *parts: jnp.concatenate(parts).reshape(-1))(*self.parts)
 
 
-class Own(NamedTuple):
+class PartyRecords(NamedTuple):
     """Replaces all agents' records in the simulator's oracle by one party's, whatever its number."""
 
     size: Array  # (agents,)
@@ -227,7 +227,7 @@ def _message(inputs: StepInputs, payload: Any) -> Array:
 # -- compiled
 
 
-class Trial(NamedTuple):
+class StepTrial(NamedTuple):
     """What a step did with an oracle that recorded its questions and answered 0."""
 
     asked: list[Array]  # where it asked for this party's gradient
@@ -238,12 +238,12 @@ class Trial(NamedTuple):
 
 def _try(
     algorithm: Algorithm, inputs: StepInputs, rows: Rows, baton: Array | None, heard: Array | None, hop: Array
-) -> Trial:
+) -> StepTrial:
     setting, asked, sent = inputs.noting(heard)
     setting = setting._replace(when=lambda acts, act, relay: act())
     turn = _turns(algorithm, inputs, hop, jnp.ones((), bool))
     state, payload = algorithm.step(setting, inputs.steps, _known(algorithm, inputs, rows, baton), turn)
-    return Trial(asked, sent, state, _message(inputs, payload))
+    return StepTrial(asked, sent, state, _message(inputs, payload))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -304,7 +304,7 @@ def activation(
     hop: Array,
 ) -> tuple[Rows, Array]:
     """(1) to (4) of a relay, noise from the simulator's key: the new rows, and the baton to pass on."""
-    oracle = make_oracle(cast(Any, Own(inputs.sizes, agent_records)), inputs.terms, clip, inputs.network)
+    oracle = make_oracle(cast(Any, PartyRecords(inputs.sizes, agent_records)), inputs.terms, clip, inputs.network)
     return _two_turns(algorithm, inputs, oracle, key, _known(algorithm, inputs, rows, baton), hop, scale)
 
 
@@ -389,7 +389,7 @@ def _trial_obstacle(algorithm: Algorithm, inputs: StepInputs) -> str | None:
 
 
 @partial(jax.jit, static_argnums=0)
-def _attempt(algorithm: Algorithm, inputs: StepInputs) -> tuple[Trial, Rows, Any]:
+def _attempt(algorithm: Algorithm, inputs: StepInputs) -> tuple[StepTrial, Rows, Any]:
     """The question and message before any message is received; the new rows afterwards; and what others compute from
     it."""
     relay, (agents, dim) = algorithm.kind == "relay", TRIED

@@ -95,7 +95,7 @@ class Scaling:
 
 
 def as_ranges(ranges: Any, features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Check (low, high), scalars or one a feature, and spread them over the features."""
+    """Check (low, high), scalars or one per feature, and spread them over the features."""
     try:
         low, high = (frozen(np.broadcast_to(np.asarray(bound, np.float64), (features,))) for bound in ranges)
     except (TypeError, ValueError) as error:

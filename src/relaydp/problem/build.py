@@ -476,7 +476,8 @@ def custom(
     """Any convex smooth loss: a JAX function loss_fn(x, a, b) of coefficients, one record's features and label.
 
     Args:
-        loss_fn: The function. It returns a number, and JAX must be able to differentiate and compile it.
+        loss_fn: The function. It returns a number, and JAX must be able to differentiate and compile it. Make arrays
+            that it uses with NumPy: one that JAX makes before relaydp is first used is float32.
         data: The records: `Records`, or what `load_data` takes.
         agents: Who holds which record: a count (even split, in row order), a list of sizes, a group column's name, or a
             split from `relaydp.partition`. A function of your own may look at the records (no private run then).

@@ -277,14 +277,14 @@ class Problem:
         return suits and fits and bool((scale == scale[0]).all())
 
     @cached_property
-    def _turned_silos(self) -> AgentRecords | None:
+    def _turned_records(self) -> AgentRecords | None:
         """For one run at a time on an accelerator: compact records, both ways round. None where that does not pay."""
         if jax.default_backend() == "cpu" or not self._suits_an_accelerator:
             return None
         return jax.jit(AgentRecords.with_turned)(self.agent_records)
 
     @cached_property
-    def _byte_silos(self) -> AgentRecords | None:
+    def _byte_records(self) -> AgentRecords | None:
         """For a batch along one route on a GPU: byte records for its integer units. None where that does not pay."""
         agent_records = self.agent_records
         short = max(agent_records.X.shape[1], agent_records.rows) <= int8_products.LONGEST
@@ -319,12 +319,12 @@ class Problem:
             agent_records = replace(self.agent_records, by_passes=True)
         elif batched:
             agent_records = (
-                self._byte_silos if shared >= int8_products.RUNS and not rounds else None
+                self._byte_records if shared >= int8_products.RUNS and not rounds else None
             ) or self.working_records
         elif self.kernels and (not rounds or dispatch.pays(numbers)) and dispatch.serves(self.agent_records):
             agent_records = replace(self.agent_records, by_passes=True)
         else:
-            agent_records = (None if rounds else self._turned_silos) or self.working_records
+            agent_records = (None if rounds else self._turned_records) or self.working_records
         m, q = sizes.mean(), self.dim
         saves = self.loss is LEAST_SQUARES and activations * (m - q) > m * q / PRODUCT_SPEED
         return replace(agent_records, gram=self.gram) if saves and not clipped else agent_records

@@ -31,7 +31,7 @@ class Axis(NamedTuple):
     log: bool = False
 
 
-class Rule(NamedTuple):
+class RuleLine(NamedTuple):
     """A horizontal line across the plot, wherever `measure` is the vertical axis."""
 
     y: float
@@ -55,7 +55,7 @@ class Chart:
     x: list[Axis]
     y: list[Axis]
     series: list[Series]
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[RuleLine] = field(default_factory=list)
     step: bool = False  # values hold until the next point
     notes: list[str] = field(default_factory=list)
 
@@ -65,7 +65,7 @@ class Chart:
             if x.key in series.columns and y.key in series.columns:
                 yield series, series.columns[x.key], series.columns[y.key]
 
-    def rules_of(self, y: Axis) -> list[Rule]:
+    def rules_of(self, y: Axis) -> list[RuleLine]:
         """The rules that belong to this vertical axis."""
         return [rule for rule in self.rules if rule.measure in (None, y.key)]
 
@@ -112,7 +112,7 @@ GAP, ERROR, ACCURACY = (
 )
 OBJECTIVE = Axis("objective", "objective, F(x)")
 PLF, MESSAGES, EPSILON = (
-    Axis("plf", "activations an agent (PLF)"),
+    Axis("plf", "activations per agent (PLF)"),
     Axis("messages", "messages (link uses)"),
     Axis("epsilon", "epsilon spent"),
 )
@@ -140,16 +140,16 @@ def _having(axes: Sequence[Axis], series: Sequence[Series]) -> list[Axis]:
     return [axis for axis in axes if any(axis.key in one.columns for one in series)]
 
 
-def _baseline_rules(runs: Sequence[Run]) -> list[Rule]:
+def _baseline_rules(runs: Sequence[Run]) -> list[RuleLine]:
     """What accuracies are compared with, where it was measured: lines that several runs share are drawn once."""
     found = {}
     for run in runs:
         if run.trace is None or (beside := run.result.baselines) is None:
             continue
         name = run.result.config["problem"]["data"]
-        found[name, beside.majority] = Rule(beside.majority, f"most frequent class of {name}", "accuracy")
+        found[name, beside.majority] = RuleLine(beside.majority, f"most frequent class of {name}", "accuracy")
         if beside.without_privacy is not None:
-            found[name, beside.without_privacy] = Rule(beside.without_privacy, f"no privacy, {name}", "accuracy")
+            found[name, beside.without_privacy] = RuleLine(beside.without_privacy, f"no privacy, {name}", "accuracy")
     return list(found.values())
 
 
@@ -195,7 +195,7 @@ def accuracy_by_epsilon(runs: Sequence[Run]) -> Chart | None:
             if measure.key in columns:
                 series.append(Series(run.label, {key: columns[key] for key in ("epsilon", measure.key)}, end=True))
         elif run.result.mechanism is None and measure is ACCURACY and math.isfinite(run.result.accuracy):
-            rules.append(Rule(run.result.accuracy, f"{run.label}, no privacy"))
+            rules.append(RuleLine(run.result.accuracy, f"{run.label}, no privacy"))
         else:
             notes.append(f"{run.label} is not shown: it has no epsilon.")
     if not series:
@@ -270,16 +270,16 @@ def _spent_by_agents(spending: Sequence[Spending], hops: int) -> list[Series]:
     ]
 
 
-def _limit_rules(limits: list[float]) -> list[Rule]:
+def _limit_rules(limits: list[float]) -> list[RuleLine]:
     """A horizontal line per limit; of many limits the largest alone."""
     distinct = sorted(set(limits))
-    rules = [Rule(distinct[0], f"limit of every agent, {distinct[0]:g}")] if len(distinct) == 1 else []
+    rules = [RuleLine(distinct[0], f"limit of every agent, {distinct[0]:g}")] if len(distinct) == 1 else []
     if 1 < len(distinct) <= 4:
         for limit in distinct:
             who = [agent for agent, mine in enumerate(limits) if mine == limit]
-            rules.append(Rule(limit, f"limit {limit:g}, {named(who)}"))
+            rules.append(RuleLine(limit, f"limit {limit:g}, {named(who)}"))
     elif len(distinct) > 4:
-        rules = [Rule(distinct[-1], f"largest limit, {distinct[-1]:g}")]
+        rules = [RuleLine(distinct[-1], f"largest limit, {distinct[-1]:g}")]
     return rules
 
 

@@ -56,7 +56,7 @@ def draw_demo(path: Path, relay: Curve, alone: Curve, best: float, traces: dict[
     left.minorticks_off()
     left.legend(frameon=False, loc="lower right")
 
-    right = _axes(figure, grid[1], "On the way there", "activations an agent (PLF)", "test accuracy")
+    right = _axes(figure, grid[1], "On the way there", "activations per agent (PLF)", "test accuracy")
     for (label, (at, accuracy)), colour in zip(traces.items(), (OPEN, RELAY), strict=True):
         right.plot(at, accuracy, color=colour, label=label, linewidth=1.8)
     settled = np.concatenate([np.asarray(accuracy)[len(accuracy) // 10 :] for _, accuracy in traces.values()])
@@ -82,7 +82,7 @@ def draw_comparison(path: Path, comparison: Any, title: str) -> None:
     figure = Figure(figsize=(13, 10), layout="constrained", dpi=120)
     figure.suptitle(title, x=0.01, ha="left", color=INK)
     private = comparison.budget is not None
-    across = ("activations an agent (PLF)", "messages (link uses)", *(["epsilon planned"] if private else []))
+    across = ("activations per agent (PLF)", "messages (link uses)", *(["epsilon planned"] if private else []))
     down = ("relative error", "objective gap", "accuracy")
     grid = figure.add_gridspec(len(down), len(across))
     plots = [[_axes(figure, grid[r, c], "", x, y) for c, x in enumerate(across)] for r, y in enumerate(down)]
@@ -117,7 +117,7 @@ def draw_plan(path: Path, plan: Any) -> None:
 
     figure = Figure(figsize=(10, 3.9), layout="constrained", dpi=144)
     grid = figure.add_gridspec(1, 2)
-    left = _axes(figure, grid[0], "What to expect", "activations an agent (PLF)", "predicted excess objective")
+    left = _axes(figure, grid[0], "What to expect", "activations per agent (PLF)", "predicted excess objective")
     look = plan.outlook
     if look is None:
         left.text(0.5, 0.5, "too many agents to predict", ha="center", color=OPEN, transform=left.transAxes)

@@ -75,7 +75,7 @@ class JournalError(RelayError):
 
 
 @dataclass(frozen=True)
-class Charge:
+class ReleaseCharge:
     """One release and its cost."""
 
     seq: int
@@ -296,7 +296,7 @@ class Journal:
         row = self._db.execute("SELECT COUNT(*) FROM ledger WHERE reason=?", (ACTIVATION,)).fetchone()
         return int(row[0])
 
-    def affords(self, charge: Charge) -> bool:
+    def affords(self, charge: ReleaseCharge) -> bool:
         return self.spent + charge.rho <= self._allowed
 
     def transcript(self) -> list[dict[str, Any]]:
@@ -330,7 +330,7 @@ class Journal:
         self,
         *,
         done: tuple[int, int] | None = None,
-        charges: tuple[Charge, ...] = (),
+        charges: tuple[ReleaseCharge, ...] = (),
         send: Iterable[tuple[str, Message]] = (),
         take: Iterable[tuple[str, Message]] = (),
         cancel: tuple[str, Message] | None = None,
@@ -379,7 +379,7 @@ class Journal:
             )
         self.checkpoint(NOTED)
 
-    def _charge(self, db: sqlite3.Connection, charge: Charge) -> None:
+    def _charge(self, db: sqlite3.Connection, charge: ReleaseCharge) -> None:
         if not self.affords(charge):
             raise PrivacyError(
                 f"this party has spent rho {self.spent:.6g} of {self.limit_rho:.6g}; a release of rho {charge.rho:.6g} "

@@ -21,7 +21,7 @@ from typing import Any
 
 from relaydp.errors import InputError, PrivacyError
 from relaydp.network.consortium import identity as tls
-from relaydp.network.messages.journal import REROUTE, Charge, Journal
+from relaydp.network.messages.journal import REROUTE, Journal, ReleaseCharge
 from relaydp.network.messages.wire import BATON
 
 
@@ -110,12 +110,12 @@ def apply_order(order: Order, consortium: Any, journal: Journal) -> str | None:
     return receiver
 
 
-def _second_showing(journal: Journal, seq: int) -> tuple[Charge, ...]:
+def _second_showing(journal: Journal, seq: int) -> tuple[ReleaseCharge, ...]:
     """The cost of releasing the newest vector again; empty if the stuck baton was only relayed."""
     rows = journal.ledger()
     if not rows or rows[-1].seq != seq - 1:
         return ()
-    charge = Charge(seq, rows[-1].sensitivity, rows[-1].scale, REROUTE)
+    charge = ReleaseCharge(seq, rows[-1].sensitivity, rows[-1].scale, REROUTE)
     if not journal.affords(charge):
         raise PrivacyError(
             f"showing the release again costs rho {charge.rho:.4g}, and only {journal.limit_rho - journal.spent:.4g} "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relaydp.network.operations.agent import Agent
 
 
-class Rounds:
+class InRounds:
     """What an agent does in rounds. All lasting state is in the journal."""
 
     def __init__(self, agent: Agent) -> None:

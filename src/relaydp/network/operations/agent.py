@@ -17,10 +17,10 @@ import numpy as np
 from relaydp.errors import PrivacyError
 from relaydp.network.consortium import identity as tls
 from relaydp.network.messages import relay_pb2 as pb
-from relaydp.network.messages.journal import END_AFTER, END_BEFORE, Charge, Journal
+from relaydp.network.messages.journal import END_AFTER, END_BEFORE, Journal, ReleaseCharge
 from relaydp.network.messages.outbox import Peer, Unreachable, deliver, under_way
 from relaydp.network.messages.relaying import Relaying
-from relaydp.network.messages.rounds import Rounds
+from relaydp.network.messages.rounds import InRounds
 from relaydp.network.messages.service import Service
 from relaydp.network.messages.wire import BATON, ENDING, MOST_SEQ, Message, Rules
 from relaydp.network.records.public_plan import JournalSummary, PublicPlan
@@ -65,7 +65,7 @@ class Agent:
             public_plan.dim,
             public_plan.largest,
         )
-        self.role = Relaying(self) if public_plan.relay else Rounds(self)
+        self.role = Relaying(self) if public_plan.relay else InRounds(self)
         self.arrived = asyncio.Event()
         self._outgoing: dict[int, asyncio.Event] = {}
         self.peers: dict[int, Peer] = {}
@@ -96,14 +96,14 @@ class Agent:
     ) -> Message:
         return Message(self.public_plan.identity, self.journal.epoch, kind, seq, made, idle, previous, body)
 
-    def charge_for(self, seq: int, activation: int) -> Charge:
-        return Charge(seq, self.public_plan.sensitivity, self.public_plan.scales[activation])
+    def charge_for(self, seq: int, activation: int) -> ReleaseCharge:
+        return ReleaseCharge(seq, self.public_plan.sensitivity, self.public_plan.scales[activation])
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         """The records process's answer; this process keeps serving meanwhile."""
         return await self.records.ask(method, *arguments)
 
-    def stop_if_grown(self, body: bytes, charge: Charge, done: tuple[int, int] | None) -> None:
+    def stop_if_grown(self, body: bytes, charge: ReleaseCharge, done: tuple[int, int] | None) -> None:
         """Stop before sending what every neighbour would refuse. The release is charged, because stopping depends on
         it."""
         size = float(np.abs(np.frombuffer(body, dtype="<f8")).max())
