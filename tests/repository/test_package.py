@@ -148,8 +148,8 @@ def test_no_way_to_import_by_name_is_missed(code):
     assert set(hidden_ways(code))
 
 
-# The modules of `problem` that an attack may use: bounds and losses are public, and no record is in them.
-ATTACK_MAY = ("relaydp.problem.bounds.", "relaydp.problem.loss.")
+# The modules of `problem` that an attack may use: bounds, losses and coordinates are public, and no record is in them.
+ATTACK_MAY = ("relaydp.problem.bounds.", "relaydp.problem.coordinates.", "relaydp.problem.loss.")
 
 
 def test_an_attack_reaches_no_record():

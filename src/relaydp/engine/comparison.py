@@ -141,7 +141,7 @@ def compare(
         of each; `row(name)` finds a row, `summary()` is one JSON object, and `save(folder)` writes comparison.json.
 
     Raises:
-        InputError: No algorithm arrived, a name is unknown, or "accuracy" was asked for of a problem that does not
+        InputError: There is no algorithm, a name is unknown, or "accuracy" was asked for of a problem that does not
             classify or without a budget.
 
     Example:
@@ -154,7 +154,7 @@ def compare(
     names = sorted(ALGORITHMS) if isinstance(algorithms, str) and algorithms == "all" else algorithms
     names = [names] if isinstance(names, str) else list(names)
     if not names:
-        raise InputError("no algorithm arrived; needed at least one name, or 'all'.")
+        raise InputError("algorithms is empty; it must have at least one name, or be 'all'.")
     aim = resolve_objective(objective, problem)
     if objective == ACCURACY and budget is None:
         raise InputError("objective='accuracy' says what a budget is planned for, and there is none. Leave it out.")

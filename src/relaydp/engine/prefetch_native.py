@@ -1,4 +1,4 @@
-"""The foreign function of `ahead`, in machine code. `problem.kernels.native` has what it is made with."""
+"""The foreign function of `prefetch`, in machine code. `problem.kernels.native` has what it is made with."""
 
 # pyright: reportCallIssue=false
 # (an intrinsic is called without the typing context that it is defined with)

@@ -318,10 +318,10 @@ def check_promise(plan: Plan) -> None:
 def check_account(account: object, source: Source) -> None:
     """An account is for promises: refuse to lay one beside a run that makes none."""
     if not isinstance(account, PrivacyAccount):
-        raise PrivacyError(f"account={short(account)} arrived; needed a relaydp.PrivacyAccount, or None.")
+        raise PrivacyError(f"account={short(account)}; it must be a relaydp.PrivacyAccount, or None.")
     if not isinstance(source, Secret):
         raise PrivacyError(
-            f"account={short(account)} arrived for a run without a promise; needed a budget, a sound mechanism and no "
+            f"account={short(account)} for a run without a promise; needed a budget, a sound mechanism and no "
             "seed. A simulation or a run without privacy is not charged, and whoever gives its model away tells more "
             "than any account allows: leave the seed out, or the account."
         )

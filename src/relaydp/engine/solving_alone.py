@@ -97,7 +97,8 @@ def solve_alone(
     Raises:
         InputError: `activations`, `seed` or `prior` cannot be used.
         PrivacyError: `budget` is not a Budget; classes, features or the split were found in the records; delta is 1/m
-            or more for an agent with m records; an account arrived for a run without a promise, or would be overspent.
+            or more for an agent with m records; there is an account for a run without a promise, or it would be
+            overspent.
 
     Example:
         >>> import relaydp as rd

@@ -155,7 +155,7 @@ def sweep(
         `of(budget)` has the rows of one budget; `medians()` has one row per budget.
 
     Raises:
-        InputError: No seed or no budget arrived, budgets mix None with a Budget, or an argument cannot be used in
+        InputError: There is no seed or no budget, budgets mix None with a Budget, or an argument cannot be used in
             `solve`.
         PrivacyError: A mechanism that needs a budget has none, the algorithm does not have it, or a limit is above the
             budget.
@@ -170,7 +170,7 @@ def sweep(
     numbers = [int(seed) for seed in seeds]
     asked = [None] if budgets is None else list(budgets)
     if not numbers or not asked:
-        raise InputError(f"{len(numbers)} seeds and {len(asked)} budgets arrived; needed at least one of each.")
+        raise InputError(f"{len(numbers)} seeds and {len(asked)} budgets; a sweep needs at least one of each.")
     options = dict(algorithm=algorithm, activations=activations, walk=walk, steps=steps, start=start, ratio=ratio)
     options |= dict(variant=variant, noise=noise, limits=limits, prior=prior, objective=objective)
     plans, keys = [], []

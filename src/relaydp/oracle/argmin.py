@@ -12,8 +12,8 @@ the next,
 It adapts to the curvature it meets, where momentum is bound to the L and mu that were promised: on the paper's noisy
 problems it needs far fewer passes over the records. It may also lead astray; so a point whose residual has not shrunk
 by 1 - mu/2L is dropped, with what was remembered, and the plain step (1) taken, which always shrinks it so. What is not
-at rounding after PATIENCE passes is left to momentum, whose number of passes is known beforehand (`price` counts on
-that: objective perturbation covers exact minimisers only):
+at rounding after PATIENCE passes is left to momentum, whose number of passes is known beforehand
+(`planning.calibration` counts on that: objective perturbation covers exact minimisers only):
 
     (3)  x+ = T(z)        (4)  z+ = x+ + w (x+ - x),  w = (1 - s)/(1 + s),  s = sqrt(mu/L)
 
@@ -64,7 +64,7 @@ def find_minimiser(
 ) -> Array:
     """argmin of a function with this slope, plus r where there is a prox. One row a problem; L and mu one a row.
 
-    Needs curvature between mu > 0 and L everywhere. Every pass asks for the slope once; where that is not dear,
+    Needs curvature between mu > 0 and L everywhere. Every pass asks for the slope once; where that is cheap,
     momentum alone is faster than to extrapolate.
     """
     t = 1.0 / L
@@ -140,7 +140,7 @@ def _with_momentum(step: Callable[[Array], Array], start: Array, root: Array, fa
 
 
 def _products(inner: Array, residuals: Array, newest: Array, at: Array, kept: Array) -> Array:
-    """`inner` with the newest difference at its place; without any, where the point was not kept."""
+    """The inner products with the newest difference at its place; without any, where the point was not kept."""
     places = jnp.arange(MEMORY, dtype=at.dtype).reshape(-1, *[1] * kept.ndim)
     there = jnp.diagonal(inner).transpose(-1, *range(kept.ndim)) > 0.0  # what was forgotten stays so
     row = jnp.where(there | (places == at), jnp.sum(residuals * newest[None], axis=-1), 0.0)
@@ -154,8 +154,8 @@ def _fit(
     """a minimising || f - sum_k a_k df_k || for every row, from the products of all df with each other and with f, by
     LDL' of the normal equations; 0 for a difference whose products are.
 
-    Written out, since a batch of 5 x 5 systems is no work and a library call is a launch. Normal equations lose half
-    the digits of a, and a is only a guess.
+    Written out, since a batch of 5 x 5 systems is little work and a library call is a launch. Normal equations lose
+    half the digits of a, and a is only a guess.
     """
     many = range(MEMORY)
     lower: list[list[Array]] = []  # L D

@@ -73,7 +73,7 @@ def _no_promise(method: Algorithm | None) -> str:
     name = "an algorithm" if method is None else method.name
     use = "'recal'" if method is None or not method.instead else f"{method.instead!r} or 'recal'"
     return (
-        f"{name} arrived with a budget, noise in the objective and no seed; needed noise that keeps a promise. The "
+        f"{name} has a budget, noise in the objective and no seed, and this noise keeps no promise. The "
         "proof of noise in the objective is about real numbers: a minimiser in float64 would need noise on a lattice, "
         "and has none. Pass seed= (random_state= of an estimator) for a simulation, which promises nothing, or use an "
         f"algorithm with noise on gradients: {use}."

@@ -208,14 +208,14 @@ def resolve_mechanism(
     if mechanism is None:
         if budget is not None:
             raise PrivacyError(
-                f"budget={budget} arrived with mechanism=None, which spends without limit. "
+                f"budget={budget} with mechanism=None, which has no noise to keep a budget with. "
                 "Leave mechanism out for the sound one, or leave the budget out."
             )
         return None
     choose("mechanism", mechanism, MECHANISMS)
     if budget is None and not (mechanism == "published" and noise is not None):
         extra = " or noise= (its first scale s_1)" if mechanism == "published" else ""
-        raise PrivacyError(f"mechanism={mechanism!r} needs budget=Budget(epsilon, delta){extra}; none arrived.")
+        raise PrivacyError(f"mechanism={mechanism!r} needs budget=Budget(epsilon, delta){extra}.")
     if mechanism not in method.mechanisms:
         why = ""
         if mechanism == "gradient":
@@ -499,11 +499,11 @@ def lay_out(
 def _by_agent(limits: Any, agents: int) -> Mapping[int, float]:
     if limits is None or isinstance(limits, Mapping):
         return limits or {}
-    wanted = f"needed one an agent ({agents}), or a mapping from agent to epsilon."
+    wanted = f"needed one per agent ({agents}), or a mapping from agent to epsilon."
     if isinstance(limits, str) or not hasattr(limits, "__len__"):
-        raise PrivacyError(f"limits={limits!r} arrived; {wanted}")
+        raise PrivacyError(f"limits={limits!r}; {wanted}")
     if len(limits) != agents:
-        raise PrivacyError(f"{len(limits)} limits arrived; {wanted}")
+        raise PrivacyError(f"there are {len(limits)} limits; {wanted}")
     return dict(enumerate(limits))
 
 

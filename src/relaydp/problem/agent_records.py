@@ -8,10 +8,11 @@ and become features on use:
 
     feature = X * scale * shrink          scale: from public ranges; shrink_j: to the record norm
 
-or once, up front, by `dense()`, where the float64 copy fits in memory; X in float64 are features. A gradient is a
-fused pass over an agent's records where that pays (`fused`), also for a batch whose runs all ask the same agent; two
-sums along rows where an accelerator has them both ways round; and elsewhere two matrix products, for such batches of a
-GPU's integer units (`digits`). Which of them is decided by types and sizes, never by values (docs/privacy.md).
+or once, up front, by `dense()`, where the float64 copy fits in memory; X in float64 are features. A gradient is a fused
+pass over an agent's records where that pays (`kernels.dispatch`), also for a batch whose runs all ask the same agent;
+two sums along rows where an accelerator has them both ways round; and elsewhere two matrix products, for such batches
+of a GPU's integer units (`kernels.int8_products`). Which of them is decided by types and sizes, never by values
+(docs/privacy.md).
 """
 
 from __future__ import annotations

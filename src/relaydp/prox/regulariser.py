@@ -378,8 +378,7 @@ def custom(value: Callable[[Vector], Array], prox: Callable[[Vector, Scalar], Ve
         prox: prox(v, t), the x that minimises t r(x) + 1/2 ||x - v||^2, for any t > 0.
 
     Returns:
-        A regulariser. A saved result cannot build it again: `rerun` needs the problem, and `attack.View.of` the
-        regulariser.
+        A regulariser. A saved result cannot build it again: `rerun` needs the problem, and an attack the regulariser.
 
     Example:
         >>> import jax.numpy as jnp

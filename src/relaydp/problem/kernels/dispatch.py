@@ -1,10 +1,10 @@
 """Which gradients and losses take one fused pass over the records, and the calls that take it.
 
 On a CPU the gradient of one agent costs what reading its records costs, and XLA reads them twice: for the scores, and
-for the sum. `kernel` reads them once, in their compact dtype, `panels` and `values` once for many points; compiled code
-calls them as foreign functions, with no way back through Python. They know losses with one output: logistic, least
-squares, Huber. Softmax, custom losses, other dtypes, other devices, and machines without Numba take XLA's way and get
-the same numbers, to rounding.
+for the sum. `gradient` reads them once, in their compact dtype, `gradient_batch` and `losses` once for many points;
+compiled code calls them as foreign functions, with no way back through Python. They know losses with one output:
+logistic, least squares, Huber. Softmax, custom losses, other dtypes, other devices, and machines without Numba take
+XLA's way and get the same numbers, to rounding.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 ONE, AT_MANY, VALUES = "relaydp_gradient", "relaydp_gradients", "relaydp_values"  # what XLA knows them by
 DTYPES = ("uint8", "float32", "float64")
 MANY = 2**22  # numbers of all agents' records: 32 MB in float64
-SLOPES = {"logistic": 0, "least-squares": 1, "huber": 1}  # loss -> what `machine` calls its slope
+SLOPES = {"logistic": 0, "least-squares": 1, "huber": 1}  # loss -> what `native` calls its slope
 RIGHT = 2  # and what it calls a right sign
 FEW = 8  # points at once, fewer than which leave most of a panel empty
-SOME = 2**20  # numbers of all agents' records: fewer do not repay compiling `panels`
+SOME = 2**20  # numbers of all agents' records: fewer do not repay compiling `gradient_batch`
 WORTH = 256  # records an agent that are worth a pass of their own
 CROWD, WIDE = 64, 2048  # points; features, beyond which a crowd of points is rather XLA's: panels share no tile there
 

@@ -11,7 +11,7 @@ ROWS records at a time come from memory for z_j, up to BLOCK where they are shor
 Rows make up parts; whichever thread is free takes the next part, and every part has a sum of its own. How rows fall
 into parts, and in which order the parts are added, depends on the sizes alone: one core gives the same bits as many.
 
-Only `fused` imports this, when a run first needs it. `machine` has what it is made with.
+Only `dispatch` imports this, when a run first needs it. `native` has what it is made with.
 """
 
 # pyright: reportCallIssue=false
@@ -59,7 +59,7 @@ from relaydp.problem.kernels.native import (
     work,
 )
 
-DIGEST = "7daae82ad675"  # of machine.py
+DIGEST = "7daae82ad675"  # of native.py
 ROWS = 8  # read together: x and the sum then pass through the nearest cache once for all of them
 BLOCK = 64  # rows whose slopes are computed together, which is what short rows spend their time on
 SHORT = 64  # features: so many rows of a block stay in the nearest cache
@@ -94,7 +94,7 @@ def linear_slopes(z, y, j, rows, threshold):
 def clip_slopes(z, norm, j, rows, clip):
     for r in range(rows):
         length = norm[j + r] * abs(z[r])
-        clipped = z[r] * (clip / length) if length < FAR else 0.0  # of what is no number: nothing
+        clipped = z[r] * (clip / length) if length < FAR else 0.0  # NaN is left out
         clipped = z[r] if length <= clip else clipped
         z[r] = clipped if norm[j + r] > 0.0 else 0.0  # however steep a record of zeros is
 

@@ -1,8 +1,8 @@
 """The fused gradient at many points at once: one read of an agent's records for all of them.
 
-The equations are `kernel`'s, for LANES points side by side: a panel. ROWS records at a time become float64, a tile; of
-their features those that are 0 in all of them are left out, which in drawings are most. What is left meets every panel
-twice:
+The equations are `gradient`'s, for LANES points side by side: a panel. ROWS records at a time become float64, a tile;
+of their features those that are 0 in all of them are left out, which in drawings are most. What is left meets every
+panel twice:
 
     (1)  z_jl += X_jk w_kl        (2)  total_kl += X_jk p_jl        for the listed k, ROWS records j, LANES points l
 
@@ -13,7 +13,7 @@ a tile. Parts are such groups of panels times rows, and sums are added in an ord
 What is skipped would add 0, unless a point is not finite: its scores are then no numbers for every record, so that what
 one record adds never depends on those beside it. How long it takes does: this is for batches, which are simulations.
 
-Only `fused` imports this, when a batch first needs it, and `values`, for losses. `machine` has what it is made with.
+Only `dispatch` imports this, when a batch first needs it, and `losses`. `native` has what it is made with.
 """
 
 # pyright: reportCallIssue=false
@@ -70,7 +70,7 @@ from relaydp.problem.kernels.native import (
     work,
 )
 
-DIGEST = "7daae82ad675"  # of machine.py
+DIGEST = "7daae82ad675"  # of native.py
 LANES = 16  # points side by side: two of AVX-512's registers, four of AVX's
 ROWS = 6  # records at a time: their scores of a panel stay in registers
 NEAR = 2**20  # bytes of the second cache
@@ -211,7 +211,7 @@ def fill_and_find(X, j, tile, places):
 # ---------------------------------------------------------------- rows
 
 
-# A row's scores, one a point; `width` is no constant, or LLVM would unroll these loops and then not vectorise them.
+# A row's scores, one a point; `width` is not a constant, or LLVM would unroll these loops and then not vectorise them.
 
 
 @joined
@@ -232,7 +232,7 @@ def linear_row(z, width, y, shrink, bias, threshold):
 def clip_row(z, width, norm, clip):
     for n in range(width):
         length = norm * abs(z[n])
-        clipped = z[n] * (clip / length) if length < FAR else 0.0  # of what is no number: nothing
+        clipped = z[n] * (clip / length) if length < FAR else 0.0  # NaN is left out
         clipped = z[n] if length <= clip else clipped
         z[n] = clipped if norm > 0.0 else 0.0  # however steep a record of zeros is
 

@@ -1,11 +1,11 @@
 """The mean loss, or the share of right labels, at many points at once: one read of an agent's records for all of them.
 
-The scores are `panels`' (1); what follows is a row's loss at each point, added up. Logistic losses are logarithms of
-products, taken FOLDED records at a time:
+The scores are `gradient_batch`'s (1); what follows is a row's loss at each point, added up. Logistic losses are
+logarithms of products, taken FOLDED records at a time:
 
     sum_j log(1 + e^-t_j) = sum_j max(-t_j, 0) + log prod_j (1 + e^-|t_j|)        t_j = y_j z_j
 
-Only `fused` imports this, when something large is first measured.
+Only `dispatch` imports this, when something large is first measured.
 """
 
 # pyright: reportCallIssue=false
@@ -58,7 +58,7 @@ from relaydp.problem.kernels.native import (
     work,
 )
 
-DIGEST = "e469becc4f49"  # of machine.py and panels.py
+DIGEST = "63bab7659201"  # of native.py and gradient_batch.py
 FOLDED = 512  # records: the product of so many numbers from 1 to 2 is one that a double holds
 
 
