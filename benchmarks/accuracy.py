@@ -1,15 +1,16 @@
 """How good is the rule for accuracy (`relaydp.planning.accuracy`), and what does a budget buy with it?
 
-    python benchmarks/accuracy.py search            85 problems, 10 budgets, 1,360 settings; for a GPU
+    python benchmarks/accuracy.py search            85 problems, 10 budgets, 264 settings: an hour or two on two cores
     python benchmarks/accuracy.py search --quick    five problems and few settings: a minute or two on two cores
-    python benchmarks/accuracy.py bars              the tables of docs/planner.md: a quarter of an hour on two cores
+    python benchmarks/accuracy.py bars              the tables of docs/measurements.md: minutes on two cores
     python benchmarks/accuracy.py bars --quick      one embedded data set and one small table, 2 seeds
 
 `search` is where the rule's constants come from. On each of the problems of `accuracy_problems.py`, for every budget,
 it runs the method of `algorithm.relay_gradient` with
 
-    grid       every number of laps, clip and product of step and noise of a grid; the best are run again with fresh
-               seeds, and the best of those counts. It is chosen with the held-out records, which nobody could do
+    grid       with a first lap that prepares and without one, every number of laps, clip and product of step and noise
+               of a grid; the best are run again with fresh seeds, and the best of those counts. It is chosen with the
+               held-out records, which nobody could do
     rule       exactly what the rule plans
 
 and prints the regret: accuracy of the grid's best minus the rule's, medians over the seeds. "Best elsewhere" is the
@@ -48,6 +49,7 @@ from sklearn.linear_model import LogisticRegression
 
 import relaydp as rd
 from relaydp.planning.accuracy import GAINS, STRETCH, Rule, noise_of, rule_for
+from relaydp.problem.coordinates import KEPT, ROOM, find_coordinates
 from relaydp.result import versions
 
 DELTA = 1e-5
@@ -65,17 +67,20 @@ class Grid(NamedTuple):
 
     epsilons: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0, 3.0)
     parties: tuple[int, ...] = (1, 8)
-    laps: tuple[int, ...] = (12, 25, 50, 100, 200)
-    clips: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)  # as shares of the largest gradient
-    reaches: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-14, 3))  # step x noise
-    averages: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75)  # the share of laps whose models are averaged; 0: the last one
-    seeds: int = 6
+    laps: tuple[int, ...] = (50, 100)
+    clips: tuple[float, ...] = (0.1, 0.2, 0.4)  # as shares of the largest gradient
+    reaches: tuple[float, ...] = tuple(2.0 ** (k / 2) for k in range(-18, -3, 1))  # step x noise
+    firsts: tuple[float, ...] = (
+        0.0,
+        0.05,
+    )  # the share of the budget that a first lap spends on preparing; 0: none does
+    seeds: int = 4
     again: int = 8  # so many of the best are run again
     fresh: int = 24  # with so many seeds, as the rule is
 
 
 QUICK = Grid(
-    (0.1, 1.0), (8,), (25, 100), (0.05, 0.2), (2.0**-6, 2.0**-4, 2.0**-2), (0.0, 0.5), seeds=3, again=3, fresh=8
+    (0.1, 1.0), (8,), (25, 100), (0.1, 0.3), (2.0**-8, 2.0**-6, 2.0**-4), (0.0, 0.05), seeds=3, again=3, fresh=8
 )
 QUICK_PROBLEMS = ("mnist23-few", "fashion24-wrong", "mnist1-rest7", "bank-y-few", "table0")
 NUMBERS = 2**27  # float32 of one array (records, runs) at once
@@ -93,10 +98,9 @@ class Search:
     laps: np.ndarray
     clips: np.ndarray
     reaches: np.ndarray
-    averages: np.ndarray
+    firsts: np.ndarray
     noise: np.ndarray  # (problems, budgets)
-    grid: np.ndarray  # (problems, budgets, laps, clips, reaches, averages): test accuracy, medians over the seeds
-    signal: np.ndarray  # (problems, budgets, laps, clips, reaches): |mean gradient of the first quarter|^2 / clip^2
+    grid: np.ndarray  # (problems, budgets, laps, firsts, clips, reaches): test accuracy, medians over the seeds
     best: np.ndarray  # (problems, budgets): of the grid, with fresh seeds
     rule: np.ndarray  # (problems, budgets)
     factor: np.ndarray  # (problems, budgets): by which the rule's models have the least log-loss
@@ -118,6 +122,7 @@ class Settings(NamedTuple):
     noise: np.ndarray  # (1) of the rule: of the mean gradient, if the budget were spent at once, as a share of the clip
     clip: np.ndarray
     stepsize: np.ndarray  # on a model that is asked at itself
+    first: np.ndarray  # the share of the budget that a lap spends on preparing; 0 where none does
 
     def of(self, at: slice) -> Settings:
         return Settings(*(part[at] for part in self))
@@ -133,7 +138,7 @@ def search(problems: Iterable[Development], grid: Grid, earlier: Search | None =
         noise = np.array([rule.noise for rule in rules])
         known = None if earlier is None else _known(earlier, problem.name)
         row: dict[str, Any] = {"names": problem.name, "kinds": problem.kind, "noise": noise}
-        row["grid"], row["best"], row["signal"] = _grid_accuracies(records, noise, grid) if known is None else known
+        row["grid"], row["best"] = _grid_accuracies(records, noise, grid) if known is None else known
         row["rule"], row["factor"] = _rule_accuracies(records, rules, grid.fresh)
         row["majority"] = majority_of(records.y_test)
         row["without"] = float(fitted(records.X, records.y).score(records.X_test, records.y_test))
@@ -142,13 +147,13 @@ def search(problems: Iterable[Development], grid: Grid, earlier: Search | None =
         regret = f"regret {short.mean():.4f}, worst {short.max():.4f}"
         print(f"{problem.name}: {regret}, {time.perf_counter() - began:.1f} s", flush=True)
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    axes = {name: np.array(getattr(grid, name)) for name in ("laps", "clips", "reaches", "averages")}
+    axes = {name: np.array(getattr(grid, name)) for name in ("laps", "clips", "reaches", "firsts")}
     return Search(budgets=np.array(budgets), **axes, **columns)
 
 
-def _known(earlier: Search, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def _known(earlier: Search, name: str) -> tuple[np.ndarray, np.ndarray] | None:
     at = np.flatnonzero(earlier.names == name)
-    return (earlier.grid[at[0]], earlier.best[at[0]], earlier.signal[at[0]]) if len(at) else None
+    return (earlier.grid[at[0]], earlier.best[at[0]]) if len(at) else None
 
 
 class Planned(NamedTuple):
@@ -165,100 +170,105 @@ def _rule(records: accuracy_problems.Records, epsilon: float, parties: int) -> P
 
 def _grid_accuracies(
     records: accuracy_problems.Records, noise: np.ndarray, grid: Grid
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All of the grid, (budgets, laps, clips, reaches, averages); the best with fresh seeds, (budgets,); signals."""
-    axes = np.meshgrid(noise, grid.clips, grid.reaches, np.arange(grid.seeds), indexing="ij")
-    each, clip, reach = (axis.ravel() for axis in axes[:3])
-    found, signals = [], []
+) -> tuple[np.ndarray, np.ndarray]:
+    """All of the grid, (budgets, laps, firsts, clips, reaches); and the best with fresh seeds, (budgets,)."""
+    axes = np.meshgrid(noise, grid.firsts, grid.clips, grid.reaches, np.arange(grid.seeds), indexing="ij")
+    each, first, clip, reach = (axis.ravel() for axis in axes[:4])
+    found = []
     for laps in grid.laps:
-        runs = train(records, laps, Settings(each, clip, reach / each), laps, grid.averages)
-        scores = [np.median(accuracies(records, models).reshape(axes[0].shape), axis=-1) for models in runs.models]
-        found.append(np.stack(scores, axis=-1))
-        signals.append(np.mean(runs.signal.reshape(axes[0].shape), axis=-1))
+        models = train(records, laps, Settings(each, clip, reach / each, first), laps)
+        found.append(np.median(accuracies(records, models).reshape(axes[0].shape), axis=-1))
     everything = np.stack(found, axis=1)
     order = np.argsort(-everything.reshape(len(noise), -1), axis=1)[:, : grid.again]
-    laps, clips, reaches, averages = np.unravel_index(order, everything.shape[1:])  # each (budgets, again)
+    laps, firsts, clips, reaches = np.unravel_index(order, everything.shape[1:])  # each (budgets, again)
     again = np.zeros(order.shape)
     for number in np.unique(laps):
         budget, rank = np.nonzero(laps == number)
         each, clip = noise[budget], np.array(grid.clips)[clips[budget, rank]]
-        reach = np.array(grid.reaches)[reaches[budget, rank]]
-        some = Settings(*(np.repeat(part, grid.fresh) for part in (each, clip, reach / each)))
-        runs = train(records, grid.laps[number], some, grid.laps[number] + FRESH, grid.averages)
-        scores = np.stack([accuracies(records, models).reshape(-1, grid.fresh) for models in runs.models])
-        again[budget, rank] = np.median(scores[averages[budget, rank], np.arange(len(budget))], axis=1)
-    return everything, again.max(1), np.stack(signals, axis=1)
+        reach, first = np.array(grid.reaches)[reaches[budget, rank]], np.array(grid.firsts)[firsts[budget, rank]]
+        some = Settings(*(np.repeat(part, grid.fresh) for part in (each, clip, reach / each, first)))
+        models = train(records, grid.laps[number], some, grid.laps[number] + FRESH)
+        again[budget, rank] = np.median(accuracies(records, models).reshape(-1, grid.fresh), axis=1)
+    return everything, again.max(1)
 
 
 def _rule_accuracies(
-    records: accuracy_problems.Records, planned: list[Planned], seeds: int
+    records: accuracy_problems.Records, planned: Sequence[Planned], seeds: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Accuracies and factors, both (budgets,)."""
+    """Accuracy of the planned runs, and the factor on their models at which log-loss is least; both (budgets,)."""
     found, factors = [], []
     for noise, rule in planned:
         # Asked at a x with step t, x is 1/a of the model that is asked at itself with step a t.
-        each = (noise, rule.facts.clip, STRETCH * float(rule.steps.stepsize))
-        share = 1.0 - float(rule.steps.unaveraged) / rule.laps
-        runs = train(records, rule.laps, Settings(*(np.full(seeds, value) for value in each)), 1, (share,))
-        models = np.asarray(runs.models[0]) / STRETCH
+        first = rule.first or 0.0
+        each = (noise, rule.facts.clip, STRETCH * float(rule.steps.stepsize), first)
+        laps = rule.laps - (rule.first is not None)
+        models = np.asarray(train(records, laps, Settings(*(np.full(seeds, value) for value in each)), 1)) / STRETCH
         found.append(np.median(accuracies(records, models)))
         factors.append(np.median(best_factors(records, models)))
     return np.array(found), np.array(factors)
 
 
-class Trained(NamedTuple):
-    models: Array  # (averages, features, runs), float32
-    signal: np.ndarray  # (runs,): |mean released gradient of the first quarter of the laps|^2 / clip^2
-
-
-def train(
-    records: accuracy_problems.Records, laps: int, settings: Settings, seed: int, averages: Sequence[float]
-) -> Trained:
-    """`algorithm.relay_gradient` with the whole graph's noise drawn at once."""
+def train(records: accuracy_problems.Records, laps: int, settings: Settings, seed: int) -> Array:
+    """Models (features, runs), float32: `algorithm.relay_gradient` with the whole graph's noise drawn at once."""
     signed = jnp.asarray(records.X * records.y[:, None].astype(np.float32))
-    runs, most = len(settings.noise), max(1, NUMBERS // max(len(records.y), len(averages) * records.X.shape[1]))
-    firsts = jnp.asarray([laps - max(1, round(share * laps)) for share in averages], jnp.int32)
-    models, signals = [], []
+    runs, most = len(settings.noise), max(1, NUMBERS // len(records.y))
+    models = []
     for start in range(0, runs, most):
         some = settings.of(slice(start, start + most))
         more = 2 ** math.ceil(math.log2(len(some.noise))) - len(some.noise)  # so that few sizes are compiled
-        filled = (np.pad(part, (0, more), mode="edge") for part in some)
-        placed = Settings(*(jnp.asarray(part, jnp.float32) for part in filled))  # type: ignore[arg-type]
+        filled = Settings(*(np.pad(part, (0, more), mode="edge").astype(np.float32) for part in some))
         key = jax.random.key(seed + 1000 * start, impl="rbg")  # drawn fast where there is a GPU
-        ends, signal = _descend(signed, jnp.int32(laps), firsts, placed, key)
-        models.append(ends[:, :, : len(some.noise)])
-        signals.append(np.asarray(signal)[: len(some.noise)])
-    return Trained(models[0] if len(models) == 1 else jnp.concatenate(models, axis=2), np.concatenate(signals))
+        change = _prepare(records, filled, seed + 1000 * start)
+        ends = _descend(signed, jnp.int32(laps), filled, key, *change)
+        models.append(ends[:, : len(some.noise)])
+    return jnp.concatenate(models, axis=1)
+
+
+def _prepare(records: accuracy_problems.Records, settings: Settings, seed: int) -> tuple[Array, Array, Array, Array]:
+    """`problem.coordinates` of every run: directions and starts, (features, runs); how much is kept, and lengths."""
+    X, y = records.X.astype(np.float64), records.y.astype(np.float64)
+    moments = np.concatenate([X.mean(0), [(X**2).sum(1).mean() / 2.0], [y.mean() / 4.0]]) / ROOM
+    first = np.maximum(settings.first.astype(np.float64), 1e-12)  # of runs that do not prepare nothing is used
+    scale = settings.noise / np.sqrt(first)
+    noise = np.random.default_rng(seed).normal(size=(len(scale), len(moments)))
+    found = jax.vmap(lambda told, variance: find_coordinates(told, variance, jnp.ones(()), False, 1))(
+        jnp.asarray(moments + scale[:, None] * noise), jnp.asarray(scale**2)
+    )
+    does = settings.first > 0.0
+    kept, length = np.where(does, KEPT, 1.0), np.where(does, found.length, 1.0)
+    start = np.where(does, np.asarray(jax.vmap(type(found).undo)(found, found.start)).T, 0.0)
+    parts = (np.asarray(found.direction).T, kept, length, start)
+    return tuple(jnp.asarray(part, jnp.float32) for part in parts)  # type: ignore[return-value]
 
 
 @jax.jit
-def _descend(signed: Array, laps: Array, firsts: Array, settings: Settings, key: Array) -> tuple[Array, Array]:
+def _descend(
+    signed: Array, laps: Array, settings: Settings, key: Array, u: Array, kept: Array, length: Array, start: Array
+) -> Array:
     """The laps of `algorithm.relay_gradient` with stretch 1, for every run: rows of `signed` are y_j a_j.
 
-    The gradient of log(1 + exp(-y a'v)) is -y a s with s = sigmoid(-y a'v); clipped to c it has min(s, c/|a|) for s.
-    Models after lap `firsts[j]`, from 0, and later are averaged.
+    The gradient of log(1 + exp(-y a'P v)) is -y P a s with s = sigmoid(-y a'P v); clipped to c it has min(s, c/|P a|)
+    for s, where P = length (I - (1 - kept) u u').
     """
-    norms = jnp.maximum(jnp.linalg.norm(signed, axis=1), 1e-9)[:, None]
-    scale = settings.noise * settings.clip * jnp.sqrt(laps.astype(jnp.float32))
-    shape = (signed.shape[1], settings.noise.shape[0])
-    early = jnp.maximum(1, laps // 4)
+    squares, along = jnp.sum(signed * signed, axis=1)[:, None], signed @ u
+    norms = length * jnp.sqrt(jnp.maximum(squares - (1.0 - kept**2) * along**2, kept**2 * squares))
+    norms = jnp.maximum(norms, 1e-9)
+    left = settings.noise / jnp.sqrt(1.0 - settings.first)
+    scale = left * settings.clip * jnp.sqrt(laps.astype(jnp.float32))
 
-    def lap(k: Array, state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        x, last, sums, total = state
+    def change(x: Array) -> Array:
+        return length * (x + (kept - 1.0) * u * jnp.sum(u * x, axis=0))
+
+    def lap(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        x, last = state
         t = k.astype(jnp.float32)
         v = x + (t - 1.0) / (t + 2.0) * (x - last)
-        slopes = jnp.minimum(jax.nn.sigmoid(-(signed @ v)), settings.clip[None, :] / norms)
-        noise = scale[None, :] * jax.random.normal(jax.random.fold_in(key, k), shape, jnp.float32)
-        gradient = noise - signed.T @ slopes / signed.shape[0]
-        ahead = v - settings.stepsize[None, :] * gradient
-        sums = sums + jnp.where(k >= firsts, 1.0, 0.0)[:, None, None] * ahead[None]
-        return ahead, x, sums, total + jnp.where(k < early, gradient, 0.0)
+        slopes = jnp.minimum(jax.nn.sigmoid(-(signed @ change(v))), settings.clip[None, :] / norms)
+        noise = scale[None, :] * jax.random.normal(jax.random.fold_in(key, k), start.shape, jnp.float32)
+        gradient = noise - change(signed.T @ slopes) / signed.shape[0]
+        return v - settings.stepsize[None, :] * (1.0 - t / laps.astype(jnp.float32)) * gradient, x
 
-    zero = jnp.zeros(shape, jnp.float32)
-    start = (zero, zero, jnp.zeros((firsts.shape[0], *shape), jnp.float32), zero)
-    _, _, sums, total = jax.lax.fori_loop(jnp.int32(0), laps, lap, start)
-    ends = sums / (laps - firsts).astype(jnp.float32)[:, None, None]
-    return ends, ((total / early.astype(jnp.float32) / settings.clip[None, :]) ** 2).sum(0)
+    return change(jax.lax.fori_loop(jnp.int32(0), laps, lap, (start, start))[0])
 
 
 def accuracies(records: accuracy_problems.Records, models: Array) -> np.ndarray:

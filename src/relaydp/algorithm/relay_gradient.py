@@ -8,20 +8,17 @@ In lap k every agent i that the baton visits does
 
 and the last agent of the lap closes it:
 
-    (4)  x+ = prox_{t r}( v - t S+ ),   S+ = 0
+    (4)  x+ = prox_{t_k r}( v - t_k S+ ),   S+ = 0,   t_k = t max(1 - k/K, 0)          k counted from 0 here
 
-Every agent sees every lap's x, so that all of them know v without being told, and can keep the answer themselves:
+Every agent sees every lap's x, so that all of them know v without being told. The result is Nesterov's accelerated
+proximal gradient method on F, computed by a relay. Agents need none of RECAL's memory (l_i, y_i); in return the model
+moves once a lap.
 
-    (5)  w+ = w + (x+ - w)/max(k + 1 - b, 1)       after lap k, counted from 0: the mean of the models after lap b
-
-The result is Nesterov's accelerated proximal gradient method on F, computed by a relay. Agents need none of RECAL's
-memory (l_i, y_i); in return the model moves once a lap.
-
-`unaveraged` is b: with b beyond the last lap (the default) the answer is the last model, with fewer the mean of the
-later ones, in which some of the noise cancels. `stretch` is a: gradients are asked for at a times the model. With a = 1
-the method minimises F. Clipping below the largest gradient makes a classifier longer than it should be, by a factor
-that differs little between problems of many kinds (benchmarks/accuracy.py); asking at that multiple of the model gives
-one of the right length, with probabilities to believe in.
+`settled` is K: with K beyond the last lap (the default) steps stay as long as they are; else they shrink to nothing
+until lap K, and with them the noise that is still in the model. `stretch` is a: gradients are asked for at a times the
+model. With a = 1 the method minimises F. Clipping below the largest gradient makes a classifier longer than it should
+be, by a factor that differs little between problems of many kinds (benchmarks/accuracy.py); asking at that multiple of
+the model gives one of the right length, with probabilities to believe in.
 
 Source: Nesterov 1983; Beck and Teboulle 2009, A fast iterative shrinkage-thresholding algorithm.
 """
@@ -39,15 +36,15 @@ from relaydp.algorithm.menu import Menu, refuse
 from relaydp.graph import Graph
 from relaydp.problem import Facts
 
-NEVER = 1e15  # laps: averages nothing
-NEVER_TUNED = ("stretch", "unaveraged", "lap", "closing")
+NEVER = 1e15  # laps
+NEVER_TUNED = ("stretch", "settled", "lap", "closing")
 MOST = 4.0 / 3.0  # of t L: at every curvature up to there, accelerated gradient descent settles, however long it runs
 
 
 class RelayGradientSteps(NamedTuple):
     stepsize: Float[Array, ""]  # t
     stretch: Float[Array, ""] = 1.0  # type: ignore[assignment]  # a
-    unaveraged: Float[Array, ""] = NEVER  # type: ignore[assignment]  # b
+    settled: Float[Array, ""] = NEVER  # type: ignore[assignment]  # K
     lap: Float[Array, ""] = 1.0  # type: ignore[assignment]  # hops in a lap; planning counts them
     closing: Float[Array, ""] = 1.0  # type: ignore[assignment]  # which hop of a lap, from 1, is the last that acts
 
@@ -62,13 +59,12 @@ class Collection(NamedTuple):
 class RelayGradientState(NamedTuple):
     last: Everyone  # x_i, the model that agent i saw in its last lap
     baton: Collection
-    mean: Vector  # w
 
 
 def init(setting: Setting, steps: RelayGradientSteps, x0: Float[Array, " dim"]) -> RelayGradientState:
     """Everybody knows the public start x0."""
     everyone = jnp.broadcast_to(x0, (setting.agents, x0.size))
-    return RelayGradientState(everyone, Collection(x0, jnp.zeros_like(x0)), x0)
+    return RelayGradientState(everyone, Collection(x0, jnp.zeros_like(x0)))
 
 
 def step(
@@ -84,20 +80,25 @@ def step(
     k = jnp.floor(hop / steps.lap)
     closes = hop - k * steps.lap == steps.closing - 1.0
 
-    def act() -> tuple[Array, Array, Array, Array]:
+    def act() -> tuple[Array, Array, Array]:
         v = x + (k - 1.0) / (k + 2.0) * (x - state.last[i])  # (1); x_i = x where k is 0
         collected = total + setting.gradient(steps.stretch * v) / setting.agents  # (2)
-        ahead = setting.prox(v - steps.stepsize * collected, steps.stepsize)  # (4)
-        mean = state.mean + (ahead - state.mean) / jnp.maximum(k + 1.0 - steps.unaveraged, 1.0)  # (5)
-        return (x, *(jnp.where(closes, new, old) for new, old in ((ahead, x), (0.0, collected), (mean, state.mean))))
+        t = step_of(steps, k)
+        ahead = setting.prox(v - t * collected, t)  # (4)
+        return x, jnp.where(closes, ahead, x), jnp.where(closes, 0.0, collected)
 
-    seen, new_x, new_total, mean = setting.when(turn.acts, act, lambda: (state.last[i], x, total, state.mean))
-    new = RelayGradientState(put(state.last, i, seen), Collection(new_x, new_total), mean)  # (3)
+    seen, new_x, new_total = setting.when(turn.acts, act, lambda: (state.last[i], x, total))
+    new = RelayGradientState(put(state.last, i, seen), Collection(new_x, new_total))  # (3)
     return new, new.baton
 
 
+def step_of(steps: RelayGradientSteps, k: Array) -> Array:
+    """t_k of lap k, from 0."""
+    return steps.stepsize * jnp.maximum(1.0 - k / steps.settled, 0.0)
+
+
 def answer(state: RelayGradientState) -> Float[Array, " dim"]:
-    return state.mean
+    return state.baton.x
 
 
 def _limit(facts: Facts) -> float:

@@ -2,7 +2,7 @@
 
     (1)  v  = x + (k - 1)/(k + 2) (x - x_i)                 x_i: the model that agent i saw a lap ago
     (2)  S+ = S + grad f_i(a v) / n
-    (4)  x+ = prox_{t r}( v - t S+ ),   S+ = 0              the last agent of a lap alone
+    (4)  x+ = prox_{t r}( v - t S+ ),   S+ = 0              the last agent of a lap alone; t is that lap's
 
 Both x and S are on the wire. Each agent's gradient is the difference of the S that it received and the S that it sent;
 the last agent of a lap sends no S, and its S+ is x+ with the prox undone. Nothing is integrated, so no error adds up.
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from relaydp.algorithm.relay_gradient import step_of
 from relaydp.attack.threat import Guess, Known, Sent, by_visit
 
 
@@ -28,9 +29,11 @@ def relay_gradient(known: Known, sent: Sent) -> Guess:
     closes = (hop - k * steps.lap == steps.closing - 1.0)[:, None]
     v = x + ((k - 1.0) / (k + 2.0))[:, None] * (x - seen)  # (1)
     slope, smooth = known.penalty.slope(new_x)
-    collected = jnp.where(closes, (v - new_x) / steps.stepsize - slope, new_total)  # (4)
+    t = step_of(steps, k)[:, None]
+    moves = t > 0.0  # a step of nothing shows nothing of what was collected
+    collected = jnp.where(closes & moves, (v - new_x) / jnp.where(moves, t, 1.0) - slope, new_total)  # (4)
     gradient = known.agents * (collected - total)  # (2)
-    return by_visit(known, steps.stretch * v, gradient, known.trusted(smooth | ~closes))
+    return by_visit(known, steps.stretch * v, gradient, known.trusted((smooth & moves) | ~closes))
 
 
 def _a_lap_ago(known: Known, x: Array) -> Array:

@@ -6,7 +6,7 @@ Proximal gradient descent on f_i + r through the same oracle: the same clipping,
 
 For the least F, m_k = 0, a = 1 and t_i = a'/L; the number of steps and a' come from public facts, by the closed form
 of planning's model. A private classifier is planned for accuracy, like a relay: m_k = (k - 1)/(k + 2), and the rule of
-`planning.accuracy` gives clip, steps, number of steps, a, and from which step on models are averaged.
+`planning.accuracy` gives clip, steps, which shrink to 0, their number, and a.
 """
 
 from __future__ import annotations
@@ -126,12 +126,12 @@ def solve_alone(
     if budget is not None and aims and plain and applies(facts, np.full(facts.agents, budget.rho)):
         rules = rule_alone(facts, budget.rho, activations)
         facts, laps, momentum, first = rules[0].facts, rules[0].laps, 1.0, rules[0].first
-        stepsizes, asked_at, unaveraged = np.array([rule.steps[:3] for rule in rules], np.float64).T
+        stepsizes, asked_at, settled = np.array([rule.steps[:3] for rule in rules], np.float64).T
         shares = spread_over(laps, first)
     else:
         a, shares = _choose(facts, None if budget is None else budget.rho, activations, public)
         stepsizes = np.full(facts.agents, a / float(facts.smoothness.max()))
-        momentum, first, asked_at, unaveraged = 0.0, None, np.ones(facts.agents), np.full(facts.agents, NEVER)
+        momentum, first, asked_at, settled = 0.0, None, np.ones(facts.agents), np.full(facts.agents, NEVER)
     T, numbers = len(shares), facts.dim + (0 if first is None else 2)
     ledger, scales, clip = None, np.zeros((T, facts.agents)), None
     sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim, None if first is None else KEPT)
@@ -151,7 +151,7 @@ def solve_alone(
             account.charge(ledger, what, facts.sizes)
         scales = scales * stretch(numbers, sensitivity / scales)
     start = placed(np.zeros((facts.agents, facts.dim)))
-    steps, noise = Steps(*map(placed, (stepsizes, momentum, asked_at, unaveraged))), placed(scales)
+    steps, noise = Steps(*map(placed, (stepsizes, momentum, asked_at, settled))), placed(scales)
     agent_records, change = problem.records_for(T, clip is not None, rounds=True), None
     if first is not None:
         secret_draws = None if key is not None else draws_for_first(facts.agents, problem)
@@ -207,7 +207,7 @@ class Steps(NamedTuple):
     stepsize: Array  # (agents,) t_i
     momentum: Array  # 1, or 0 for m_k = 0
     stretch: Array  # (agents,) a_i
-    unaveraged: Array  # (agents,) b_i
+    settled: Array  # (agents,) the step at which t_i would be 0
 
 
 @jax.jit
@@ -224,15 +224,14 @@ def _descend(
     oracle = make_oracle(agent_records, terms, clip)
     everyone, nobody = jnp.ones(scales.shape[1], bool), jnp.zeros((), jnp.int32)
 
-    def one(state: tuple[Array, Array, Array], inputs: tuple[Array, Array, Array | None]) -> tuple[Any, None]:
-        (xs, last, mean), (number, scale, drawn) = state, inputs
+    def one(state: tuple[Array, Array], inputs: tuple[Array, Array, Array | None]) -> tuple[Any, None]:
+        (xs, last), (number, scale, drawn) = state, inputs
         k = number.astype(xs.dtype)
         vs = xs + steps.momentum * (k - 1.0) / (k + 2.0) * (xs - last)
         now = None if key is None else jax.random.fold_in(key, number)
         setting = oracle(Turn(number, nobody, nobody, everyone, scale, now, drawn))
-        ahead = vs - steps.stepsize[:, None] * setting.gradients(steps.stretch[:, None] * vs)
-        new = jax.vmap(setting.prox)(ahead, steps.stepsize)
-        mean = mean + (new - mean) / jnp.maximum(k + 1.0 - steps.unaveraged, 1.0)[:, None]
-        return (new, xs, mean), None
+        lengths = steps.stepsize * jnp.maximum(1.0 - k / steps.settled, 0.0)
+        ahead = vs - lengths[:, None] * setting.gradients(steps.stretch[:, None] * vs)
+        return (jax.vmap(setting.prox)(ahead, lengths), xs), None
 
-    return jax.lax.scan(one, (start, start, start), (jnp.arange(scales.shape[0]), scales, draws))[0][2]
+    return jax.lax.scan(one, (start, start), (jnp.arange(scales.shape[0]), scales, draws))[0][0]

@@ -6,21 +6,23 @@ The rule below is for accelerated gradient descent (`algorithm.relay_gradient`).
 noise of the mean gradient if the whole budget were spent on one release, as a share of the clip c:
 
     (1)  noise    = (1/n) sqrt( sum_i (2 / (m_i mu_i))^2 ),   mu_i = sqrt(2 rho_i), per coordinate
-    (2)  clip  c  = G / 5                                      G: the most that a record's gradient can be
-    (3)  laps     = 100                                        every lap spends the same
-    (4)  step     = 2^-6.5 (G / 5 c) / (noise G^2)             on a model that is asked at a times itself
-    (5)  averaged = the last models, none at a noise of 2^-11, half of all at 2^-8 and more
+    (2)  first    = 1/20 of the budget on a lap that prepares (`problem.coordinates`), unless nothing is to be seen there
+    (3)  clip  c  = G / 10                                     G: the most that a record's gradient can be
+    (4)  laps     = 100                                        every lap spends the same
+    (5)  step     = 2^-4.75 (G / 10 c) / (noise G^2)           on a model that is asked at a times itself; it shrinks
+                                                               to nothing in equal parts until the last lap
 
-(2) Below the largest gradient the noise is smaller, and a record pulls with the same force until it is classified with
-some margin. Much further below G a model answers the most frequent class where labels are uncertain, however little
-noise there is. (3) Laps cost noise and buy movement; what decides is step and laps together, and any number of laps
-with its own step does nearly as well. (4) Noise in x grows like step x noise, and their product is nearly the same for
-all problems. (5) Averages of later models have less noise and lag behind: they pay where there is much noise. The model
-is then about 1.7 times as long as the one of least log-loss. Gradients are asked for at 1.7 x, so that x itself has the
-right length.
+(2) In coordinates in which records are short and have little in common, problems of many kinds are alike, which is why
+so few constants serve them all. (3) Below the largest gradient the noise is smaller, and a record pulls with the same
+force until it is classified with some margin. Much further below G a model answers the most frequent class where labels
+are uncertain, however little noise there is. (4) Laps cost noise and buy movement; what decides is step and laps
+together, and any number of laps with its own step does nearly as well. (5) Noise in x grows like step x noise, and
+their product is nearly the same for all problems; steps that shrink take the noise of earlier laps out of the model.
+The model is then about 1.7 times as long as the one of least log-loss. Gradients are asked for at 1.7 x, so that x
+itself has the right length.
 
-The constants were chosen on 85 problems, none of which is among the data sets that docs/planner.md reports;
-`benchmarks/accuracy.py` has the problems, the search and the regret.
+The constants were chosen on 45 of the 85 problems of `benchmarks/accuracy_problems.py`, none of which is among the data
+sets that docs/measurements.md reports; `benchmarks/accuracy.py` has the search and the regret.
 """
 
 from __future__ import annotations
@@ -34,15 +36,14 @@ import numpy as np
 from relaydp.algorithm.relay_gradient import MOST, RelayGradientSteps
 from relaydp.problem import Facts
 
-CLIP = 1.0 / 5.0  # c / G
+CLIP = 0.1  # c / G
 LAPS, TRAVEL, FEWEST = 100, 1.5, 25  # with other laps, from 25 on, the step is (100 / laps)^1.5 times as long
-REACH = 2.0**-6.5  # step x noise
+REACH = 2.0**-4.75  # step x noise
 LEAST = 2.0**-13  # of the noise that a step is made for
-AVERAGED, FROM, DOUBLINGS = 0.5, -11.0, 3.0  # the share of laps that is averaged, from which log2 of the noise on
 STRETCH = 1.7
-FIRST = 0.05  # the share of the budget that the lap which prepares spends
+FIRST = 0.05  # the share of the budget that a lap which prepares spends
 WORTH = 10  # laps that are worth one that prepares
-BLURRED = 16.0  # how many times longer than the bound on a record the noise of the mean record is at most
+BLURRED = 64.0  # how many times longer than the bound on a record the noise of the mean record is at most
 RIDGE = 5.0  # how many times l2 / G^2 the noise is at least
 # Of what a model without privacy gains over the most frequent class, the share that private models of the 77 problems
 # had: the fifth percentile, the median and the 95th, against log2 of the noise (1). Rounded outwards: a problem may
@@ -106,12 +107,6 @@ def noise_of(sizes: np.ndarray, rho: np.ndarray) -> float:
     return float(np.sqrt(((2.0 / (sizes * np.sqrt(2.0 * rho))) ** 2).sum()) / len(sizes))
 
 
-def averaged_laps(noise: float, laps: int) -> int:
-    """(5)."""
-    share = AVERAGED * min(max((math.log2(noise) - FROM) / DOUBLINGS, 0.0), 1.0)
-    return max(1, math.floor(share * laps))
-
-
 def rule_for(facts: Facts, rho: np.ndarray, laps: int | None = None) -> Rule:
     """The rule, for agents with these total zCDP budgets. A clip that the user gave stays."""
     noise = noise_of(facts.sizes, rho)
@@ -137,8 +132,7 @@ def _rule(facts: Facts, noise: float, laps: int | None, prepare: bool) -> Rule:
     step = REACH * longer * (CLIP * most / clip) / (max(left, LEAST) * most**2) / STRETCH
     if facts.modulus > 0.0:  # a ridge is not clipped: with it a step has a limit
         step = min(step, 0.75 * MOST / (STRETCH * facts.modulus))
-    unaveraged = max(count - averaged_laps(noise, count), 1)
-    steps = RelayGradientSteps(*map(np.float64, (step, STRETCH, unaveraged)))  # type: ignore[arg-type]
+    steps = RelayGradientSteps(*map(np.float64, (step, STRETCH, count)))  # type: ignore[arg-type]
     known = laps is None and not facts.clip_given
     return Rule(replace(facts, clip=clip), count + before, first, steps, expectation(noise) if known else None)
 

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-KEPT = 0.1  # k
+KEPT = 0.2  # k
 LEAST = 0.05  # of r beside B, and of |w| where classes are told along it
 RAREST = 0.01  # the least share of a class that is believed
 ROOM = (17.0 / 16.0) ** 0.5

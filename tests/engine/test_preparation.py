@@ -1,0 +1,144 @@
+"""Runs whose first lap prepares: what it releases, what it costs, and what follows from it."""
+
+import jax
+import numpy as np
+import pytest
+
+import relaydp as rd
+from relaydp.arrays import placed
+from relaydp.attack import View, infer
+from relaydp.auditing.campaigns import gradient_errors
+from relaydp.auditing.noise import mean_moments
+from relaydp.errors import PrivacyError
+from relaydp.oracle.moments import release_moments
+from relaydp.problem.coordinates import Coordinates, find_coordinates
+
+BUDGET = rd.Budget(2.0, 1e-5)
+UNMEASURED = {"trace": False, "reference": False}
+SIZES = (150, 200, 250)
+KINDS = {"logistic": (-1, 1), "softmax": (0, 1, 2)}
+
+
+def toy(loss="logistic", seed=0, **options):
+    draw = np.random.default_rng(seed)
+    X = 0.3 + 0.4 * draw.uniform(-1.0, 1.0, (sum(SIZES), 5))
+    score = (X - 0.3) @ np.arange(5.0)
+    y = np.sign(score) if loss == "logistic" else np.digitize(score, (-0.5, 0.5))
+    data = rd.Records(X, y, classes=KINDS[loss], test=rd.Records(X[::2], y[::2], classes=KINDS[loss]))
+    return getattr(rd, loss)(data, agents=list(SIZES), record_norm=1.5, **options)
+
+
+def test_a_seed_gives_the_same_run_alone_and_in_a_sweep():
+    problem = toy()
+    budgets = [BUDGET, rd.Budget(8.0, 1e-5)]
+    found = rd.sweep(problem, rd.star(3), [3, 4], budgets, progress=False)
+    for row, (budget, seed) in enumerate((budget, seed) for budget in budgets for seed in (3, 4)):
+        alone = rd.solve(problem, rd.star(3), budget=budget, seed=seed, **UNMEASURED)
+        assert alone.plan["prepares"] and alone.coordinates is not None
+        assert found.x[row] == pytest.approx(alone.x, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", KINDS)
+def test_the_first_lap_sends_what_the_coordinates_follow_from(loss, intercept):
+    """A tour of a path, on which a lap passes agents that do not act again."""
+    problem, graph = toy(loss, intercept=intercept), rd.path(3)
+    plan = rd.plan(problem, graph, BUDGET)
+    result = rd.solve(problem, graph, budget=BUDGET, seed=1, **UNMEASURED)
+    sent, lap = result.transcript, plan.preparing
+    assert lap == int(plan.steps.lap) == 4 and plan.preparing + plan.training == len(plan.route)
+    assert not sent.x[:lap].any() and not sent.more[lap:].any()
+    released = np.concatenate([sent.total[lap - 1, : problem.data.features], sent.more[lap - 1]])
+    bound, clip = problem.features_bound(), plan.facts.clip
+    noise = released - clip / bound * mean_moments(problem).mean(axis=0)
+    scale = np.sqrt((plan.scales[0] ** 2).sum()) / 3
+    assert 0 < np.abs(noise).max() < 6 * scale
+    variance = (bound / clip * scale) ** 2
+    told = placed(bound / clip * released)
+    again = find_coordinates(told, placed(variance), placed(bound), intercept, problem.loss.outputs)
+    for mine, theirs in zip(again, result.coordinates, strict=True):
+        assert np.asarray(mine) == pytest.approx(np.asarray(theirs), rel=1e-9, abs=1e-12)
+
+
+def test_it_is_charged_like_a_gradient_and_first():
+    problem = toy()
+    plan = rd.plan(problem, rd.ring(3), BUDGET)
+    private = rd.solve(problem, rd.ring(3), budget=BUDGET, **UNMEASURED)
+    assert private.private and private.plf == plan.activations == int(plan.ledger.counts[0])
+    assert private.epsilon == pytest.approx(BUDGET.epsilon, rel=1e-6)
+    rho = (plan.sensitivity / plan.scales) ** 2 / 2
+    assert rho[0] / rho.sum(axis=0) == pytest.approx(np.full(3, 0.05), rel=1e-6)
+    assert [release.hop for release in private.ledger.events(1)][:2] == [1, 4]
+    # half-way through the first lap, who has been asked is charged, and nobody else
+    assert plan.charged(2).counts.tolist() == [1, 1, 0]
+
+
+def test_without_much_to_see_nothing_is_prepared():
+    def prepares(**options):
+        return rd.plan(toy(), rd.ring(3), **{"budget": BUDGET, **options}).preparing > 0
+
+    assert prepares() and prepares(activations=10)
+    assert not prepares(activations=9) and not prepares(budget=rd.Budget(1e-3, 1e-5))
+    assert rd.plan(toy(l2=1e-6), rd.ring(3), BUDGET).preparing == 0  # a ridge says which coordinates are meant
+    assert rd.plan(toy(), rd.ring(3), BUDGET, objective="loss", algorithm="relay-gradient").preparing == 0
+    data = toy().data
+    unbounded = rd.logistic(data, agents=3, clip=0.5, record_norm=None)
+    assert unbounded.features_bound() is None
+
+
+def test_a_start_of_the_users_is_kept():
+    problem, x0 = toy(), np.array([3.0, -1.0, 0.5, 2.0, 1.0])
+    options = {"budget": BUDGET, "seed": 0, "activations": 12, **UNMEASURED}
+    near = rd.solve(problem, rd.ring(3), x0=1e6 * x0, **options)
+    assert np.dot(near.x, x0) / np.linalg.norm(near.x) / np.linalg.norm(x0) > 0.999
+    sent = near.transcript
+    assert near.coordinates(sent.x[3]) == pytest.approx(1e6 * x0, rel=1e-9)
+
+
+def test_an_eavesdropper_reads_gradients_in_the_records_own_coordinates():
+    """With next to no noise each is the agent's clipped mean gradient at the point where it was taken."""
+    problem = toy()
+    result = rd.solve(problem, rd.ring(3), budget=rd.Budget(900.0, 0.4), seed=0, activations=12, **UNMEASURED)
+    found = infer(View.of(result))
+    assert len(found) == 33 and found.activation.min() == 2 and found.activation.max() == 12
+    assert np.median(gradient_errors(found, problem, result)[:12]) < 0.2
+    wrong = rd.solve(toy(seed=1), rd.ring(3), budget=BUDGET, seed=0, activations=12, **UNMEASURED)
+    assert np.median(gradient_errors(found, toy(seed=1), wrong)[:12]) > 0.2
+
+
+def test_a_saved_run_keeps_its_coordinates(tmp_path):
+    result = rd.solve(toy(), rd.ring(3), budget=BUDGET, activations=12, **UNMEASURED)
+    again = rd.load_result(result.save(tmp_path / "run"))
+    assert np.array_equal(again.coordinates.direction, result.coordinates.direction)
+    assert isinstance(again.coordinates, Coordinates) and np.array_equal(again.transcript.more, result.transcript.more)
+    assert rd.load_result(tmp_path / "run" / "publish").coordinates is not None
+    plain = rd.solve(toy(), rd.ring(3), activations=3, trace=False)
+    assert rd.load_result(plain.save(tmp_path / "plain")).coordinates is None
+
+
+@pytest.mark.parametrize("loss", KINDS)
+def test_each_agent_alone_prepares_for_itself(loss):
+    problem = toy(loss)
+    alone = rd.solve_alone(problem, BUDGET, seed=0)
+    assert alone.plf == rd.plan(problem, rd.ring(3), BUDGET).activations
+    assert alone.epsilon_planned == pytest.approx(BUDGET.epsilon, rel=1e-6)
+    private = rd.solve_alone(problem, BUDGET)
+    assert private.private and np.isfinite(private.x).all() and private.ledger.plf == alone.plf
+
+
+def test_moments_have_the_noise_that_is_asked_for_and_none_without():
+    records, bound = toy().working_records, placed(1.5)
+    scale = placed(np.array([0.0, 1.0, 10.0]))
+
+    exact = np.asarray(records.moments(bound))
+    drawn = np.stack(
+        [
+            np.asarray(release_moments(records, bound, placed(1.0), scale, jax.random.key(seed), None)) - exact
+            for seed in range(200)
+        ]
+    )
+    assert not drawn[:, 0].any()
+    assert drawn[:, 1].std() == pytest.approx(1.0, rel=0.1) and drawn[:, 2].std() == pytest.approx(10.0, rel=0.1)
+    for key, draws in ((None, None), (jax.random.key(0), np.zeros((3, 7), np.int64))):
+        with pytest.raises(PrivacyError, match="needs noise"):
+            release_moments(records, bound, placed(1.0), scale, key, draws)

@@ -1,0 +1,210 @@
+"""Coordinates in which records are short: what is released for them, what they are, and gradients in them."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import relaydp as rd
+from relaydp.arrays import placed
+from relaydp.auditing.noise import clipped_means, mean_moments
+from relaydp.problem.coordinates import KEPT, ROOM, Coordinates, find_coordinates
+
+SIZES = (40, 25, 60)
+LOSSES = {"logistic": (-1, 1), "softmax": (0, 1, 2)}
+
+
+def toy(loss="logistic", features=7, intercept=False, pixels=False, seed=0, **options):
+    draw = np.random.default_rng(seed)
+    X = draw.uniform(0.0, 1.0, (sum(SIZES), features)) ** 2
+    y = draw.choice(LOSSES[loss], len(X))
+    if pixels:
+        X, options = (255 * X).astype(np.uint8), {"ranges": (0, 255), **options}
+    data = rd.Records(X, y, classes=LOSSES[loss])
+    return getattr(rd, loss)(data, agents=list(SIZES), record_norm=1.3, intercept=intercept, **options)
+
+
+def matrix(change):
+    """P of (2), from its definition."""
+    u = np.asarray(change.direction)
+    return float(change.length) * (np.eye(len(u)) - (1 - KEPT) * np.outer(u, u))
+
+
+def found_for(problem, variance=0.0):
+    """The coordinates that all agents' moments give, without noise."""
+    told = mean_moments(problem).mean(axis=0)
+    bound, outputs = placed(problem.features_bound()), problem.loss.outputs
+    return find_coordinates(placed(told), placed(variance), bound, problem.intercept, outputs)
+
+
+def rows_of(problem):
+    """Every record as the loss sees it, the intercept's 1 included, and its agent."""
+    held = problem.agent_records.dense()
+    A = np.asarray(held.X)[: sum(SIZES)]
+    return np.column_stack([A, np.ones(len(A))]) if problem.intercept else A
+
+
+# -- the change itself
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_change_is_its_matrix_and_can_be_undone(outputs):
+    draw = np.random.default_rng(1)
+    u = draw.normal(size=5)
+    change = Coordinates(placed(u / np.linalg.norm(u)), placed(2.5), placed(np.zeros(5 * outputs)))
+    x = draw.normal(size=5 * outputs)
+    expected = matrix(change) @ x.reshape(5, outputs)
+    assert np.asarray(change(placed(x))).reshape(5, outputs) == pytest.approx(expected, rel=1e-12)
+    assert np.asarray(change.undo(change(placed(x)))) == pytest.approx(x, rel=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_records_have_the_length_that_plans_are_made_for_and_little_in_common(loss, intercept):
+    problem = toy(loss, intercept=intercept)
+    change, A = found_for(problem), rows_of(problem)
+    sizes = np.repeat(SIZES, SIZES)
+    weights = 1.0 / (len(SIZES) * sizes)  # every agent counts the same
+    mean = weights @ A
+    assert np.asarray(change.direction) == pytest.approx(mean / np.linalg.norm(mean), rel=1e-9)
+    bound = math.hypot(problem.features_bound(), intercept)
+    moved = A @ matrix(change)
+    left = weights @ (A**2).sum(axis=1) - mean @ mean  # r^2
+    assert float(change.length) == pytest.approx(bound / math.sqrt(left + (KEPT * np.linalg.norm(mean)) ** 2), rel=1e-9)
+    # (2) takes the records' spread along u for that of their mean, so that they are a little shorter than planned
+    assert 0.8 * bound**2 <= weights @ (moved**2).sum(axis=1) <= bound**2 * (1 + 1e-9)
+    assert np.linalg.norm(weights @ moved) < np.linalg.norm(mean)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_start_says_how_frequent_the_classes_are(intercept):
+    X = np.full((30, 4), 0.5)
+    y = np.where(np.arange(30) % 10 == 0, 1, -1)  # one in ten, for each of three agents
+    problem = rd.logistic(rd.Records(X, y, classes=[-1, 1]), agents=3, record_norm=1.0, intercept=intercept)
+    told = placed(mean_moments(problem).mean(axis=0))
+    change = find_coordinates(told, placed(0.0), placed(1.0), intercept, 1)
+    score = np.append(X[0], 1.0)[: 4 + intercept] @ np.asarray(change.start)
+    assert score == pytest.approx(math.log(0.1 / 0.9), rel=1e-6)
+
+
+def test_the_start_of_several_classes_has_their_shares():
+    X = np.full((60, 4), 0.5)
+    y = np.repeat([0, 1, 2], [30, 20, 10])
+    problem = rd.softmax(rd.Records(X, y, classes=[0, 1, 2]), agents=1, record_norm=1.0)
+    told = placed(mean_moments(problem)[0])
+    change = find_coordinates(told, placed(0.0), placed(1.0), False, 3)
+    scores = X[0] @ np.asarray(change.start).reshape(4, 3)
+    assert np.exp(scores) / np.exp(scores).sum() == pytest.approx([1 / 2, 1 / 3, 1 / 6], rel=1e-6)
+
+
+def test_of_much_noise_nothing_is_believed():
+    """No class is taken for rarer than the others, and the direction is that of equal features."""
+    draw = np.random.default_rng(0)
+    told = 100.0 * draw.normal(size=202)
+    change = find_coordinates(placed(told), placed(100.0**2), placed(1.0), False, 1)
+    assert not np.asarray(change.start).any() or np.abs(np.asarray(change.start)).max() < 200
+    u = np.asarray(change.direction)
+    assert abs(u.sum()) / math.sqrt(len(u)) > 0.5
+
+
+@given(
+    st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=8),
+    st.floats(0.0, 1e6),
+    st.floats(1e-3, 1e3),
+    st.booleans(),
+    st.sampled_from([1, 3]),
+)
+def test_whatever_is_released_gives_a_change_that_can_be_used(told, variance, bound, intercept, outputs):
+    told = np.array([*told, *([0.1] * outputs)])
+    change = find_coordinates(placed(told), placed(variance), placed(bound), intercept, outputs)
+    assert all(np.isfinite(part).all() for part in change) and float(change.length) > 0
+    size = np.linalg.norm(change.direction)
+    assert size == pytest.approx(1.0) or size == 0.0
+
+
+# -- what is released
+
+
+@pytest.mark.parametrize("pixels", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_moments_are_means_over_each_agents_records(loss, intercept, pixels):
+    problem = toy(loss, intercept=intercept, pixels=pixels)
+    bound = problem.features_bound()
+    expected = mean_moments(problem)
+    for records in (problem.agent_records, problem.working_records, problem.records_for(100, True)):
+        assert np.asarray(records.moments(placed(bound))) == pytest.approx(expected, rel=1e-12)
+    assert expected.shape == (3, problem.data.features + 1 + problem.loss.outputs)
+
+
+def told_of(a, label, bound, outputs):
+    """One record's part of a release, without the mean."""
+    classes = [label] if outputs == 1 else math.sqrt(2) * (np.arange(outputs) == label)
+    return np.concatenate([a, [a @ a / (2 * bound)], bound / 4 * np.asarray(classes)]) / ROOM
+
+
+@given(st.data(), st.sampled_from([1, 4]), st.floats(0.01, 100.0))
+def test_no_record_moves_a_release_by_more_than_twice_the_bound(data, outputs, bound):
+    """Any two records within the bound, whatever their labels."""
+    pair = []
+    for _ in range(2):
+        a = np.array(data.draw(st.lists(st.floats(-1.0, 1.0), min_size=3, max_size=3)))
+        length = data.draw(st.floats(0.0, 1.0))
+        a = bound * length * a / max(np.linalg.norm(a), 1e-9)
+        label = data.draw(st.sampled_from([-1, 1] if outputs == 1 else list(range(outputs))))
+        pair.append(told_of(a, label, bound, outputs))
+    assert np.linalg.norm(pair[0] - pair[1]) <= 2 * bound * (1 + 1e-12)
+
+
+def test_the_worst_pair_moves_it_by_all_of_that():
+    a = np.array([3.0, 0.0])
+    assert np.linalg.norm(told_of(a, 1, 3.0, 1) - told_of(-a, -1, 3.0, 1)) == pytest.approx(6.0, rel=1e-12)
+
+
+# -- gradients
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared", "each its own"])
+@pytest.mark.parametrize("pixels", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_are_those_of_the_records_in_these_coordinates(loss, intercept, pixels, own):
+    """Each record's own gradient, clipped by its own length: by one program, by fused passes, and for all agents."""
+    problem = toy(loss, intercept=intercept, pixels=pixels)
+    draw, width = np.random.default_rng(3), problem.data.features + intercept
+    us = draw.normal(size=(3, width))
+    us /= np.linalg.norm(us, axis=1, keepdims=True)
+    lengths = np.array([1.5, 2.0, 0.7])
+    each = [Coordinates(placed(us[i * own]), placed(lengths[i * own]), placed(np.zeros(1))) for i in range(3)]
+    change = each[0]
+    if own:
+        change = Coordinates(placed(us), placed(lengths), placed(np.zeros((3, 1))))
+    clip, points = 0.2, draw.normal(size=(3, problem.dim))
+    expected = np.concatenate(
+        [clipped_means(problem, np.array([i]), points[i : i + 1], clip, each[i]) for i in range(3)]
+    )
+    for records in (problem.agent_records, problem.working_records, problem.records_for(100, True)):
+        there = jax.jit(type(records).in_coordinates)(records, change)
+        assert np.asarray(there.gradients(placed(points), placed(clip))) == pytest.approx(expected, abs=1e-8)
+        if not own:
+            for i in range(3):
+                mine = there.gradient(jnp.asarray(i, jnp.int32), placed(points[i]), placed(clip))
+                assert np.asarray(mine) == pytest.approx(expected[i], abs=1e-8)
+
+
+def test_norms_are_rounded_up():
+    """Records along the direction itself, whose norm is a difference of nearly equal numbers."""
+    draw = np.random.default_rng(0)
+    u = np.abs(draw.normal(size=300))
+    u /= np.linalg.norm(u)
+    X = np.outer(draw.uniform(0.5, 1.0, 50), u) + 1e-9 * draw.normal(size=(50, 300))
+    problem = rd.logistic(rd.Records(X, np.where(np.arange(50) % 2, 1, -1)), agents=1, record_norm=2.0)
+    change = Coordinates(placed(u), placed(1.0), placed(np.zeros(300)))
+    there = problem.agent_records.in_coordinates(change)
+    true = np.linalg.norm(X.astype(np.longdouble) @ matrix(change).astype(np.longdouble), axis=1)
+    assert (np.asarray(there.norm)[:50] >= true).all()
+    assert np.asarray(there.norm)[:50] == pytest.approx(true.astype(float), rel=1e-9)
