@@ -60,6 +60,11 @@ HELD = test("problem/test_partition.py::test_a_split_that_is_none_is_refused_in_
 PRIOR = test("problem/test_partition.py::test_a_prior_of_the_private_records_is_refused")
 ALONE = test("oracle/test_oracle.py::test_alone_an_agent_releases_a_clipped_mean_with_the_noise_that_is_charged")
 RULE = test("auditing/test_audit.py::test_the_rules_clip_is_enforced_and_charged")
+FIRST = test("engine/test_preparation.py::test_a_first_release_has_the_noise_that_is_asked_for_and_none_without")
+PRICE = test("engine/test_preparation.py::test_it_is_charged_like_a_gradient_and_first")
+MOMENTS = test("problem/test_coordinates.py::test_moments_are_means_over_each_agents_records")
+THERE = test("problem/test_coordinates.py::test_gradients_are_those_of_the_records_in_these_coordinates")
+UP = test("problem/test_coordinates.py::test_norms_are_rounded_up")
 PURPOSES = test("oracle/test_oracle.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
 
 
@@ -85,6 +90,8 @@ class Mutant:
 
 SECRET = "return release_secret_traced(value, scale, now.draws)"
 KEYED = "return release(value, scale, now.key)"
+SPREAD = "return release_secret_traced(value, spread, draws)"
+LENGTHS = "up * length * jnp.sqrt(left)"
 ANSWER = "return charged(privatise(agent_records.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))"
 DRAWN = "draws=draw_gradient_noise(np.asarray(part.acts), problem.dim)"
 AVERAGED = "(lambda g: g * jnp.minimum(1.0, clip / jnp.linalg.norm(g)))(agent_records.gradient(now.holder, y, None))"
@@ -229,9 +236,26 @@ MUTANTS = [
         "clip = placed(10.0 * facts.clip)", ALONE,
     ),
     Mutant(
-        "solve_alone's noise x 0.8", "engine/solving_alone.py", "unaveraged))), placed(scales)",
-        "unaveraged))), placed(0.8 * scales)", ALONE,
+        "solve_alone's noise x 0.8", "engine/solving_alone.py", "settled))), placed(scales)",
+        "settled))), placed(0.8 * scales)", ALONE,
     ),
+    # the first lap of a run that prepares
+    Mutant("first release: noise x 0.8", "oracle/moments.py", SPREAD, SPREAD.replace("spread", "0.8 * spread"), FIRST),
+    Mutant(
+        "a simulation's first release: noise x 0.8", "oracle/moments.py", "jnp.broadcast_to(spread, value.shape)",
+        "jnp.broadcast_to(0.8 * spread, value.shape)", RULE,
+    ),
+    Mutant("first release: twice the value", "oracle/moments.py", "value = unit *", "value = 2.0 * unit *", FIRST),
+    Mutant(
+        "first release: labels count in full", "problem/agent_records.py", "bound / 4.0 * (weight", "bound * (weight",
+        MOMENTS,
+    ),
+    Mutant(
+        "first release: as dear as any other, and charged less", "planning/calibration.py",
+        "np.concatenate([[first], ", "np.concatenate([[4.0 * first], ", PRICE,
+    ),
+    Mutant("new coordinates, old lengths", "problem/agent_records.py", LENGTHS, "self.norm", THERE),
+    Mutant("new coordinates, lengths not rounded up", "problem/agent_records.py", LENGTHS, LENGTHS[5:], UP),
     # what is public
     Mutant("classes from the records", "problem/problem.py", "if self.found:", "if False:", DECLARED),
     Mutant("features from the records", "problem/problem.py", "if self.data.width_found:", "if False:", WIDTH),

@@ -11,6 +11,7 @@ from relaydp.auditing.campaigns import gradient_errors
 from relaydp.auditing.noise import mean_moments
 from relaydp.errors import PrivacyError
 from relaydp.oracle.moments import release_moments
+from relaydp.oracle.randomness import draw_gradient_noise
 from relaydp.problem.coordinates import Coordinates, find_coordinates
 
 BUDGET = rd.Budget(2.0, 1e-5)
@@ -126,19 +127,19 @@ def test_each_agent_alone_prepares_for_itself(loss):
     assert private.private and np.isfinite(private.x).all() and private.ledger.plf == alone.plf
 
 
-def test_moments_have_the_noise_that_is_asked_for_and_none_without():
-    records, bound = toy().working_records, placed(1.5)
-    scale = placed(np.array([0.0, 1.0, 10.0]))
-
-    exact = np.asarray(records.moments(bound))
-    drawn = np.stack(
-        [
-            np.asarray(release_moments(records, bound, placed(1.0), scale, jax.random.key(seed), None)) - exact
-            for seed in range(200)
-        ]
-    )
-    assert not drawn[:, 0].any()
-    assert drawn[:, 1].std() == pytest.approx(1.0, rel=0.1) and drawn[:, 2].std() == pytest.approx(10.0, rel=0.1)
-    for key, draws in ((None, None), (jax.random.key(0), np.zeros((3, 7), np.int64))):
+@pytest.mark.parametrize("secret", [False, True])
+def test_a_first_release_has_the_noise_that_is_asked_for_and_none_without(secret):
+    records, bound, unit = toy().working_records, placed(1.5), placed(1.0)
+    scale = placed(np.array([0.01, 1.0, 10.0]))
+    exact, drawn = np.asarray(records.moments(bound)), []
+    released = jax.jit(lambda key, draws: release_moments(records, bound, unit, scale, key, draws))
+    for seed in range(300):
+        key = None if secret else jax.random.key(seed)
+        draws = draw_gradient_noise(np.ones(3, bool), exact.shape[1]) if secret else None
+        drawn.append(np.asarray(released(key, draws)) - exact)
+    spread, centre = np.stack(drawn).std(axis=(0, 2)), np.stack(drawn).mean(axis=0)
+    assert spread == pytest.approx(np.asarray(scale), rel=0.1)  # 2,100 numbers each: six deviations
+    assert np.abs(centre / np.asarray(scale)[:, None]).max() < 6 / np.sqrt(300)
+    for key, draws in ((None, None), (jax.random.key(0), placed(np.zeros(exact.shape, np.int64)))):
         with pytest.raises(PrivacyError, match="needs noise"):
-            release_moments(records, bound, placed(1.0), scale, key, draws)
+            release_moments(records, bound, unit, scale, key, draws)

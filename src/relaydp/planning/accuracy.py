@@ -7,9 +7,9 @@ noise of the mean gradient if the whole budget were spent on one release, as a s
 
     (1)  noise    = (1/n) sqrt( sum_i (2 / (m_i mu_i))^2 ),   mu_i = sqrt(2 rho_i), per coordinate
     (2)  first    = 1/20 of the budget on a lap that prepares (`problem.coordinates`), unless nothing is to be seen there
-    (3)  clip  c  = G / 10                                     G: the most that a record's gradient can be
+    (3)  clip  c  = G / 5                                      G: the most that a record's gradient can be
     (4)  laps     = 100                                        every lap spends the same
-    (5)  step     = 2^-4.75 (G / 10 c) / (noise G^2)           on a model that is asked at a times itself; it shrinks
+    (5)  step     = 2^-6 (G / 5 c) / (noise G^2)               on a model that is asked at a times itself; it shrinks
                                                                to nothing in equal parts until the last lap
 
 (2) In coordinates in which records are short and have little in common, problems of many kinds are alike, which is why
@@ -36,9 +36,9 @@ import numpy as np
 from relaydp.algorithm.relay_gradient import MOST, RelayGradientSteps
 from relaydp.problem import Facts
 
-CLIP = 0.1  # c / G
+CLIP = 0.2  # c / G
 LAPS, TRAVEL, FEWEST = 100, 1.5, 25  # with other laps, from 25 on, the step is (100 / laps)^1.5 times as long
-REACH = 2.0**-4.75  # step x noise
+REACH = 2.0**-6  # step x noise
 LEAST = 2.0**-13  # of the noise that a step is made for
 STRETCH = 1.7
 FIRST = 0.05  # the share of the budget that a lap which prepares spends

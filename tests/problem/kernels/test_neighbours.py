@@ -2,6 +2,7 @@
 and moves nothing else: not the type that records are stored in, nor the program that reads them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from relaydp.privacy.mechanism import clip_factor
 from relaydp.privacy.sensitivity import sensitivity
 from relaydp.problem.agent_records import AgentRecords
 from relaydp.problem.bounds import SMALLEST, as_ranges, scale_between, storage
+from relaydp.problem.coordinates import KEPT, Coordinates
 from relaydp.problem.kernels import dispatch, int8_products
 
 M, CLIP, ROW = 64, 0.05, 7
@@ -131,6 +133,34 @@ def test_the_worst_record_moves_a_gradient_by_at_most_its_sensitivity(loss, stor
         other[ROW], labels[ROW] = row, label
         after = np.asarray(PATHS[path](make(loss, stored, other, labels, intercept).agent_records, xs))
         moved = np.linalg.norm(after - before, axis=1)
+        assert moved.max() <= most, f"{name}: {moved / most}"
+
+
+@pytest.mark.sample(12)
+@pytest.mark.parametrize(("stored", "path", "intercept"), [case[1:] for case in CASES if case[0] == "logistic"])
+def test_the_worst_record_moves_no_more_in_other_coordinates(stored, path, intercept):
+    """Whose direction is that of most records, so that their lengths there are differences of nearly equal numbers."""
+    if path in ("kernel", "panels"):
+        pytest.importorskip("numba")
+    X, y = draw("logistic", stored)
+    problem = make("logistic", stored, X, y, intercept)
+    common = problem.agent_records.dense().X[:M].mean(axis=0)
+    u = jnp.append(common, 1.0) if intercept else common
+    change = Coordinates(u / jnp.linalg.norm(u), jnp.asarray(1.0 / KEPT), jnp.zeros(problem.dim))
+
+    def released(records: AgentRecords) -> np.ndarray:
+        there = replace(jax.jit(AgentRecords.in_coordinates)(records, change), coordinates=None)
+        return np.asarray(jax.vmap(change)(PATHS[path](there, jax.vmap(change)(xs))))
+
+    xs, most = points(problem), sensitivity(CLIP, M, problem.dim, KEPT)
+    before = released(problem.agent_records)
+    assert np.isfinite(before).all() and np.linalg.norm(before[0]) > 0.01 * CLIP
+    for name, (row, label) in worst("logistic", stored).items():
+        other, labels = X.copy(), y.copy()
+        other[ROW], labels[ROW] = row, label
+        moved = np.linalg.norm(
+            released(make("logistic", stored, other, labels, intercept).agent_records) - before, axis=1
+        )
         assert moved.max() <= most, f"{name}: {moved / most}"
 
 
