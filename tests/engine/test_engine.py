@@ -308,7 +308,7 @@ BAD = {
     "walk": (dict(walk="cyclical"), "Did you mean 'cyclic'"),
     "mechanism": (dict(mechanism="gradients", budget=BUDGET), "Did you mean 'gradient'"),
     "no budget": (dict(mechanism="gradient"), "needs budget=Budget"),
-    "budget without mechanism": (dict(mechanism=None, budget=BUDGET), "spends without limit"),
+    "budget without mechanism": (dict(mechanism=None, budget=BUDGET), "no noise to keep a budget with"),
     "published afbs": (dict(algorithm="afbs", mechanism="published", budget=BUDGET), "not defined for afbs"),
     "activations": (dict(activations=0), "activations=0"),
     "seed": (dict(seed=-1), "seed=-1"),

@@ -96,7 +96,8 @@ def test_a_folder_comes_back_whole(saved, name, tmp_path):
 
 def test_the_folder_of_a_private_classifier_comes_back_whole(problem, tmp_path):
     """Planned for accuracy: no minimiser was looked for, and what was expected is published with the plan."""
-    result = rd.solve(problem, rd.ring(3), **OPTIONS, budget=BUDGET)
+    free = {name: value for name, value in OPTIONS.items() if name != "activations"}
+    result = rd.solve(problem, rd.ring(3), **free, budget=BUDGET)
     assert result.algorithm == "relay-gradient" and result.reference is None and result.private
     folder = result.save(tmp_path / "run")
     assert names(folder / "publish") == PUBLIC | COVERED and names(folder / "keep") == MEASURED - {"reference.npz"}
@@ -143,7 +144,7 @@ def test_nothing_in_publish_depends_on_records_but_through_the_noise(algorithm, 
 
         monkeypatch.setattr(loop, "draw_gradient_noise", drawn)
         X, y = draw.uniform(-1, 1, (35, 11)), np.sign(draw.normal(size=35))  # sizes that no other test compiles for
-        others = rd.Records(draw.uniform(-1, 1, (999, 11)), np.sign(draw.normal(size=999)))
+        others = rd.Records(draw.uniform(-1, 1, (3001, 11)), np.sign(draw.normal(size=3001)))
         data = rd.Records(X, y, test=others, name="visits")
         problem = rd.logistic(data, agents=5, l2=1e-2, ranges=(-1.0, 1.0), classes=[-1, 1])
         options = {**OPTIONS, "budget": BUDGET, "reference": True}
@@ -156,7 +157,8 @@ def test_nothing_in_publish_depends_on_records_but_through_the_noise(algorithm, 
     for name in MEASURED:
         assert (one / "keep" / name).read_bytes() != (two / "keep" / name).read_bytes(), name
     measured = [read(folder / "keep" / "summary.json") for folder in folders]
-    assert all(measured[0][name] != measured[1][name] for name in measured[0] if name != "seconds")
+    alike = [name for name in measured[0] if measured[0][name] == measured[1][name] and name != "seconds"]
+    assert not alike, alike
     jax.clear_caches()  # of steps that were compiled with a blind release
 
 

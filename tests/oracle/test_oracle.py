@@ -458,7 +458,7 @@ def test_a_curvature_that_is_no_positive_number_is_refused(solved, declared):
 
 def test_an_exact_algorithm_from_outside_has_no_private_runs(solved):
     """It says nothing of what to use instead: the error does."""
-    with pytest.raises(rd.errors.PrivacyError, match="outside arrived with .* no seed.*seed=.*'recal'"):
+    with pytest.raises(rd.errors.PrivacyError, match="outside has a budget.* no seed.*seed=.*'recal'"):
         solved(exactly(asks_with(KAPPA)))
 
 

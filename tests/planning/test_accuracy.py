@@ -10,18 +10,19 @@ import pytest
 import relaydp as rd
 from relaydp.algorithm.relay_gradient import MOST
 from relaydp.planning.accuracy import (
+    CLIP,
+    FIRST,
     LAPS,
+    REACH,
     STRETCH,
+    TRAVEL,
     Expectation,
-    averaged_laps,
     expectation,
     noise_of,
     rule_alone,
     rule_for,
 )
-from relaydp.planning.accuracy import (
-    LEAST as LEAST_NOISE,
-)
+from relaydp.planning.accuracy import LEAST as LEAST_NOISE
 from relaydp.planning.planner import resolve_algorithm
 from relaydp.planning.quadratic import LARGE
 from relaydp.privacy import rho_for
@@ -52,39 +53,40 @@ def toy(loss="logistic", seed=0, sizes=(60, 80, 100), unit=1.0, **options):
 
 
 def test_the_noise_is_that_of_the_mean_gradient_in_one_lap():
-    """(1) against the plan's own scales: a lap adds up the agents' noise, and has 1/laps of the budget."""
+    """(1) against the plan's own scales: a lap adds up the agents' noise, and has its share of the budget."""
     plan = rd.plan(FACTS, rd.ring(4), BUDGET)
     lap = np.sqrt((plan.scales**2).sum(axis=1)) / 4
     rho = np.full(4, rho_for(1.0, DELTA))
-    expected = plan.clip * noise_of(FACTS.sizes, rho) * math.sqrt(plan.activations)
-    assert lap == pytest.approx(np.full(plan.activations, expected), rel=1e-9)
+    shares = np.array([FIRST, *[(1 - FIRST) / LAPS] * LAPS])
+    assert plan.preparing == 4 and plan.activations == LAPS + 1
+    assert lap == pytest.approx(plan.clip * noise_of(FACTS.sizes, rho) / np.sqrt(shares), rel=1e-9)
 
 
 def test_the_usual_problem_has_the_usual_plan():
-    """By hand, from the equations of the docstring, where the noise is what they were written around."""
+    """By hand, from the equations of the docstring."""
     sizes = np.full(8, 1500)
     mu = 2 / (math.sqrt(8) * 1500 * 2.0**-9.5)  # so that (1) is 2^-9.5
     facts = rd.public_facts(sizes, features=784, record_norm=2.0)
     rule = rule_for(facts, np.full(8, mu**2 / 2))
-    assert facts.bound == 2.0 and rule.laps == 100
-    assert rule.facts.clip == pytest.approx(2.0 / 5, rel=1e-12)
-    assert float(rule.steps.stretch) == 1.7
-    assert 1.7 * float(rule.steps.stepsize) == pytest.approx(2.0**-6.5 / (2.0**-9.5 * 2.0**2), rel=1e-12)
-    assert float(rule.steps.unaveraged) == 75  # half-way between 2^-11 and 2^-8
+    assert facts.bound == 2.0 and rule.laps == 101 and rule.first == 0.05
+    assert rule.facts.clip == pytest.approx(2.0 * CLIP, rel=1e-12)
+    noise = 2.0**-9.5 / math.sqrt(0.95)  # of what the first lap leaves
+    assert float(rule.steps.stretch) == STRETCH and float(rule.steps.settled) == 100
+    assert STRETCH * float(rule.steps.stepsize) == pytest.approx(REACH / (noise * 2.0**2), rel=1e-12)
 
 
-def test_more_budget_means_longer_steps_and_less_averaging_and_nothing_jumps():
-    """Neighbouring budgets, 2 % apart, have neighbouring plans, from nearly nothing learnt to nearly nothing lost."""
+def test_more_budget_means_longer_steps_and_nothing_jumps():
+    """Neighbouring budgets, 2 % apart, have neighbouring plans, from nearly nothing learnt to nearly nothing lost; but
+    for one budget, from which on the first lap prepares."""
     epsilons = np.geomspace(0.01, 60.0, 450)
     rules = [rule_at(epsilon, LARGER) for epsilon in epsilons]
-    assert {rule.laps for rule in rules} == {LAPS} and len({rule.facts.clip for rule in rules}) == 1
+    assert {rule.laps for rule in rules} <= {LAPS, LAPS + 1} and len({rule.facts.clip for rule in rules}) == 1
+    assert (np.diff([rule.laps for rule in rules]) >= 0).all()
     steps = np.array([float(rule.steps.stepsize) for rule in rules])
-    averaged = LAPS - np.array([float(rule.steps.unaveraged) for rule in rules])
-    assert (np.diff(steps) >= 0).all() and np.diff(np.log(steps)).max() < 0.025 and np.isfinite(steps).all()
-    assert (np.diff(averaged) <= 0).all() and np.diff(averaged).min() >= -2
-    assert (averaged[0], averaged[-1]) == (50, 1)
+    assert (np.diff(steps) >= -0.03 * steps[1:]).all() and (np.diff(steps) < 0).sum() <= 1
+    assert np.diff(np.log(steps)).max() < 0.025 and np.isfinite(steps).all()
     noise = np.array([noise_of(LARGER.sizes, np.full(4, rho_for(epsilon, DELTA))) for epsilon in epsilons])
-    assert (noise < LEAST_NOISE).any() and (steps[noise <= LEAST_NOISE] == steps[-1]).all()  # no longer than this
+    assert (noise < LEAST_NOISE).any() and np.ptp(steps[noise <= LEAST_NOISE / 1.03]) == 0  # no longer than this
 
 
 def test_more_records_are_as_good_as_more_budget():
@@ -118,7 +120,7 @@ def test_a_clip_that_the_user_gave_stays():
 
 
 def test_the_step_follows_the_clip_that_the_user_gave():
-    """(4): half the clip, twice the step, so that a release moves the model as far."""
+    """(5): half the clip, twice the step, so that a release moves the model as far."""
     one, half = (rule_at(1.0, replace(FACTS, clip=clip, clip_given=True)) for clip in (0.2, 0.1))
     assert one.laps == half.laps and (one.facts.clip, half.facts.clip) == (0.2, 0.1)
     assert float(half.steps.stepsize) == pytest.approx(2 * float(one.steps.stepsize), rel=1e-12)
@@ -129,8 +131,8 @@ def test_a_ridge_caps_the_step_and_a_small_one_leaves_it_alone():
     for l2 in (1e-4, 0.01, 1.0, 100.0):
         facts = rd.public_facts(SIZES, features=20, record_norm=1.0, l2=l2)
         step = float(rule_at(1.0, facts).steps.stepsize)
-        assert step <= free and STRETCH * step * l2 < MOST
-        assert (step == free) == (l2 <= 0.01)
+        assert step <= 1.03 * free and STRETCH * step * l2 < MOST
+        assert (l2 <= 0.01) == (0.9 * free < step)  # without a lap that prepares there is a little less noise
     result = rd.solve(toy(record_norm=1.0, l2=100.0), rd.ring(3), budget=rd.Budget(20.0, DELTA), seed=0, trace=False)
     assert result.status == "finished" and np.abs(result.x).max() < 0.1
 
@@ -140,19 +142,13 @@ def test_laps_by_hand_are_made_and_the_step_goes_with_them():
     free = rd.plan(LARGER, rd.ring(4), BUDGET)
     assert plan.activations == 20 != free.activations and plan.clip == free.clip
     ratio = float(plan.steps.stepsize) / float(free.steps.stepsize)
-    assert ratio == pytest.approx((free.activations / 25) ** 1.5, rel=1e-12)  # fewer laps than 25: no longer step
+    assert ratio == pytest.approx((LAPS / 25) ** TRAVEL, rel=1e-12)  # fewer laps than 25: no longer step
     some = rd.plan(LARGER, rd.ring(4), BUDGET, activations=49)
-    assert float(some.steps.stepsize) / float(free.steps.stepsize) == pytest.approx((100 / 49) ** 1.5, rel=1e-12)
+    longer = float(some.steps.stepsize) / float(free.steps.stepsize)
+    assert longer == pytest.approx((LAPS / 48) ** TRAVEL, rel=1e-12) and float(some.steps.settled) == 48
     for count in (1, 2, 3):
         steps = rd.plan(LARGER, rd.ring(4), BUDGET, activations=count).steps
-        assert 1 <= float(steps.unaveraged) <= count
-
-
-@pytest.mark.parametrize("noise", [1e-9, 2.0**-11, 2.0**-9, 0.05, 10.0])
-@pytest.mark.parametrize("laps", [1, 2, 100])
-def test_some_models_are_averaged_and_never_more_than_half(noise, laps):
-    assert 1 <= averaged_laps(noise, laps) <= max(1, laps // 2)
-    assert averaged_laps(2.0**-11, laps) == 1 and averaged_laps(0.05, laps) == max(1, laps // 2)
+        assert float(steps.settled) == count
 
 
 @pytest.mark.parametrize("activations", range(1, 9))
@@ -174,7 +170,8 @@ def test_agents_of_unequal_size_spend_exactly_the_budget(epsilon):
     assert epsilon * (1 - 1e-6) < plan.epsilon <= epsilon
     assert plan.ledger.spent() == pytest.approx(np.full(4, budget.rho), rel=1e-9)
     assert (plan.ledger.counts == plan.activations).all()
-    assert plan.scales * FACTS.sizes == pytest.approx(np.broadcast_to(plan.scales[0, 0] * 300, plan.scales.shape))
+    for lap in range(0, plan.activations, 20):
+        assert plan.scales[lap] * FACTS.sizes == pytest.approx(np.full(4, plan.scales[lap, 0] * 300))
     assert plan.sensitivity == pytest.approx(2 * plan.clip / FACTS.sizes)
     private = rd.solve(toy(record_norm=1.0, sizes=(40, 80, 160)), rd.path(3), budget=budget, **UNMEASURED)
     assert private.private and epsilon * (1 - 1e-6) < private.epsilon <= epsilon
@@ -185,7 +182,6 @@ def test_agents_that_allow_less_have_more_noise_and_are_planned_for():
     assert less.ledger.epsilon_of(3, DELTA) == pytest.approx(0.01, rel=1e-4)
     assert [less.ledger.epsilon_of(i, DELTA) for i in range(3)] == pytest.approx([1.0] * 3, rel=1e-6)
     assert float(less.steps.stepsize) < float(free.steps.stepsize) and less.expected.middle <= free.expected.middle
-    assert float(less.steps.unaveraged) < float(free.steps.unaveraged)
 
 
 def test_a_plan_does_not_depend_on_the_records():

@@ -152,7 +152,7 @@ def _most(facts: Facts) -> float:
 def applies(facts: Facts, rho: np.ndarray) -> bool:
     """Whether the rule is for this problem: a classifier of bounded gradient, whose ridge is small beside the noise.
 
-    Clipping makes the records' pull up to 20 times weaker, and the ridge's not. Where the ridge decides the model, it
+    Clipping makes the records' pull up to 5 times weaker, and the ridge's not. Where the ridge decides the model, it
     is the minimiser of F that is wanted, and a plan for F serves accuracy too.
     """
     if not (facts.classifies and math.isfinite(facts.clip)):
