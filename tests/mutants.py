@@ -232,12 +232,12 @@ MUTANTS = [
     ),
     # training alone
     Mutant(
-        "solve_alone clips at 10c", "engine/solving_alone.py", "clip = placed(facts.clip)",
-        "clip = placed(10.0 * facts.clip)", ALONE,
+        "solve_alone clips at 10c", "engine/solving_alone.py", "clip = placed(facts.clip) if noisy",
+        "clip = placed(10.0 * facts.clip) if noisy", ALONE,
     ),
     Mutant(
-        "solve_alone's noise x 0.8", "engine/solving_alone.py", "settled))), placed(scales)",
-        "settled))), placed(0.8 * scales)", ALONE,
+        "solve_alone's noise x 0.8", "engine/solving_alone.py", "steps, placed(scales), key, draws, start)\n    return",
+        "steps, placed(0.8 * scales), key, draws, start)\n    return", ALONE,
     ),
     # the first lap of a run that prepares
     Mutant("first release: noise x 0.8", "oracle/moments.py", SPREAD, SPREAD.replace("spread", "0.8 * spread"), FIRST),

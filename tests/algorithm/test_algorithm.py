@@ -288,13 +288,13 @@ def test_agents_that_skip_rounds_act_with_their_probability_and_still_agree():
 # -- relay gradient itself
 
 
-def nesterov(gradients, prox, t, a, settled, x0, laps):
+def nesterov(gradients, prox, t, a, b, settled, x0, laps):
     """Accelerated gradient descent on the mean of the agents' functions, asked at a times the model; plain NumPy.
     One row a lap: (the model before it, every agent's gradient in it, the model after it)."""
     x = last = np.asarray(x0, float)
     rows = []
     for k in range(laps):
-        v = x + (k - 1) / (k + 2) * (x - last)
+        v = x + min((k - 1) / (k + 2), b) * (x - last)
         each = np.array([gradient(a * v) for gradient in gradients])
         now = t * max(1 - k / settled, 0)
         last, x = x, prox(v - now * each.mean(axis=0), now)
@@ -302,17 +302,17 @@ def nesterov(gradients, prox, t, a, settled, x0, laps):
     return rows
 
 
-@pytest.mark.parametrize("penalty", [("none", 1.0, math.inf), ("l1", 2.0, 20)], ids=lambda p: p[0])
+@pytest.mark.parametrize("penalty", [("none", 1.0, 1.0, math.inf), ("l1", 2.0, 0.7, 20)], ids=lambda p: p[0])
 @pytest.mark.parametrize(
     ("graph", "walk", "start"), [("ring", "cyclic", 2), ("star", "tour", 3), ("star", "tour", 0), ("path", "tour", 2)]
 )
 def test_relay_gradient_is_nesterovs_method_on_the_mean_gradient(graph, walk, start, penalty):
     """Whatever the walk, also where a tour comes by an agent again: all that is sent, hop by hop, and the answer."""
-    (name, a, settled), laps, n = penalty, 30, 6
+    (name, a, b, settled), laps, n = penalty, 30, 6
     options, prox = PENALTIES[name]
     data, x0 = records(), np.array([0.3, -0.2, 0.0, 0.1, 1.0])
     problem = rd.least_squares(data, agents=SIZES, l2=0.3, **options)
-    steps = {"stepsize": 0.1, "stretch": a, **({} if settled == math.inf else {"settled": settled})}
+    steps = {"stepsize": 0.1, "stretch": a, **({} if b == 1.0 else {"momentum": b, "settled": settled})}
     asked = {"steps": steps, "walk": walk, "start": start, "x0": x0, "activations": laps}
     result = rd.solve(problem, GRAPHS[graph], "relay-gradient", **asked)
     gradients, at = [], 0
@@ -320,7 +320,7 @@ def test_relay_gradient_is_nesterovs_method_on_the_mean_gradient(graph, walk, st
         A, c = data.X[at : at + size], data.y[at : at + size]
         gradients.append(lambda v, A=A, c=c: A.T @ (A @ v - c) / len(c) + 0.3 * v)
         at += size
-    expected = nesterov(gradients, prox, 0.1, a, settled, x0, laps)
+    expected = nesterov(gradients, prox, 0.1, a, b, settled, x0, laps)
     sent, hops = result.transcript, len(result.transcript) // laps
     assert sent.sender[0] == start and len(sent) == laps * hops and (hops > n) == (graph != "ring")
     for k, (before, each, after) in enumerate(expected):

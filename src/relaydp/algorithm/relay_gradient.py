@@ -2,7 +2,7 @@
 
 In lap k every agent i that the baton visits does
 
-    (1)  v  = x + (k - 1)/(k + 2) (x - x_i)                 where to ask; v = x in the first lap
+    (1)  v  = x + min((k - 1)/(k + 2), b) (x - x_i)         where to ask; v = x in the first lap
     (2)  S+ = S + grad f_i(a v) / n
     (3)  x_i+ = x                                           for the next lap: the model of this one
 
@@ -14,11 +14,12 @@ Every agent sees every lap's x, so that all of them know v without being told. T
 proximal gradient method on F, computed by a relay. Agents need none of RECAL's memory (l_i, y_i); in return the model
 moves once a lap.
 
-`settled` is K: with K beyond the last lap (the default) steps stay as long as they are; else they shrink to nothing
-until lap K, and with them the noise that is still in the model. `stretch` is a: gradients are asked for at a times the
-model. With a = 1 the method minimises F. Clipping below the largest gradient makes a classifier longer than it should
-be, by a factor that differs little between problems of many kinds (benchmarks/accuracy.py); asking at that multiple of
-the model gives one of the right length, with probabilities to believe in.
+`momentum` is b: 1 (the default) is Nesterov's method, 0 gradient descent. Momentum carries noise along, too. `settled`
+is K: with K beyond the last lap (the default) steps stay as long as they are; else they shrink to nothing until lap K,
+and with them the noise that is still in the model. `stretch` is a: gradients are asked for at a times the model. With a
+= 1 the method minimises F. Clipping below the largest gradient makes a classifier longer than it should be, by a factor
+that differs little between problems of many kinds (benchmarks/accuracy.py); asking at that multiple of the model gives
+one of the right length, with probabilities to believe in.
 
 Source: Nesterov 1983; Beck and Teboulle 2009, A fast iterative shrinkage-thresholding algorithm.
 """
@@ -37,13 +38,14 @@ from relaydp.graph import Graph
 from relaydp.problem import Facts
 
 NEVER = 1e15  # laps
-NEVER_TUNED = ("stretch", "settled", "lap", "closing")
+NEVER_TUNED = ("stretch", "momentum", "settled", "lap", "closing")
 MOST = 4.0 / 3.0  # of t L: at every curvature up to there, accelerated gradient descent settles, however long it runs
 
 
 class RelayGradientSteps(NamedTuple):
     stepsize: Float[Array, ""]  # t
     stretch: Float[Array, ""] = 1.0  # type: ignore[assignment]  # a
+    momentum: Float[Array, ""] = 1.0  # type: ignore[assignment]  # b
     settled: Float[Array, ""] = NEVER  # type: ignore[assignment]  # K
     lap: Float[Array, ""] = 1.0  # type: ignore[assignment]  # hops in a lap; planning counts them
     closing: Float[Array, ""] = 1.0  # type: ignore[assignment]  # which hop of a lap, from 1, is the last that acts
@@ -81,7 +83,7 @@ def step(
     closes = hop - k * steps.lap == steps.closing - 1.0
 
     def act() -> tuple[Array, Array, Array]:
-        v = x + (k - 1.0) / (k + 2.0) * (x - state.last[i])  # (1); x_i = x where k is 0
+        v = x + jnp.minimum((k - 1.0) / (k + 2.0), steps.momentum) * (x - state.last[i])  # (1); x_i = x where k is 0
         collected = total + setting.gradient(steps.stretch * v) / setting.agents  # (2)
         t = step_of(steps, k)
         ahead = setting.prox(v - t * collected, t)  # (4)

@@ -1,6 +1,6 @@
 """Relay gradient's gradients, from a baton that collects them in the open:
 
-    (1)  v  = x + (k - 1)/(k + 2) (x - x_i)                 x_i: the model that agent i saw a lap ago
+    (1)  v  = x + min((k - 1)/(k + 2), b) (x - x_i)         x_i: the model that agent i saw a lap ago
     (2)  S+ = S + grad f_i(a v) / n
     (4)  x+ = prox_{t r}( v - t S+ ),   S+ = 0              the last agent of a lap alone; t is that lap's
 
@@ -27,7 +27,7 @@ def relay_gradient(known: Known, sent: Sent) -> Guess:
     hop = jnp.asarray(known.hops, x.dtype)
     k = jnp.floor(hop / steps.lap)
     closes = (hop - k * steps.lap == steps.closing - 1.0)[:, None]
-    v = x + ((k - 1.0) / (k + 2.0))[:, None] * (x - seen)  # (1)
+    v = x + jnp.minimum((k - 1.0) / (k + 2.0), steps.momentum)[:, None] * (x - seen)  # (1)
     slope, smooth = known.penalty.slope(new_x)
     t = step_of(steps, k)[:, None]
     moves = t > 0.0  # a step of nothing shows nothing of what was collected

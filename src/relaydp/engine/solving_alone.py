@@ -4,9 +4,9 @@ Proximal gradient descent on f_i + r through the same oracle: the same clipping,
 
     v_i  = x_i + m_k (x_i - x_i-),   x_i+ = prox_{t_i r}( v_i - t_i g~_i(a v_i) )
 
-For the least F, m_k = 0, a = 1 and t_i = a'/L; the number of steps and a' come from public facts, by the closed form
-of planning's model. A private classifier is planned for accuracy, like a relay: m_k = (k - 1)/(k + 2), and the rule of
-`planning.accuracy` gives clip, steps, which shrink to 0, their number, and a.
+For the least F, m_k = 0, a = 1 and t_i = a'/L; the number of steps and a' come from public facts, by the closed form of
+planning's model. A private classifier is planned for accuracy, like a relay: m_k = min((k - 1)/(k + 2), b), and the
+rule of `planning.accuracy` gives clip, steps, which shrink to 0, their number, and a.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from relaydp.engine.preparation import First, draws_for_first, prepare
 from relaydp.engine.solver import check_account, check_budget
 from relaydp.errors import InputError
 from relaydp.oracle.oracle import make_oracle
-from relaydp.oracle.randomness import ALONE, Secret, Simulated, choose_source, draw_gradient_noise, key_for
+from relaydp.oracle.randomness import ALONE, Secret, Simulated, Source, choose_source, draw_gradient_noise, key_for
 from relaydp.planning.accuracy import applies, rule_alone
 from relaydp.planning.calibration import spread_over
 from relaydp.planning.directions import Directions, guess
@@ -114,69 +114,124 @@ def solve_alone(
         problem.check_declared(prior)
     if account is not None:
         check_account(account, source)
-    facts = problem.measured_facts() if budget is None else problem.public_facts()
-    public = as_prior(prior, facts, int(facts.sizes.min()))
-    if objective == ACCURACY and (budget is None or public is not None):
-        raise InputError(
-            f"objective='accuracy': {'there is no budget' if budget is None else 'a prior was given'}; needed a budget "
-            "and no prior. Leave objective out, or what is in its way."
-        )
-    aims = budget is not None and public is None and resolve_objective(objective, problem) == ACCURACY
-    plain = problem.regulariser.kind == "none"
-    if budget is not None and aims and plain and applies(facts, np.full(facts.agents, budget.rho)):
-        rules = rule_alone(facts, budget.rho, activations)
-        facts, laps, momentum, first = rules[0].facts, rules[0].laps, 1.0, rules[0].first
-        stepsizes, asked_at, settled = np.array([rule.steps[:3] for rule in rules], np.float64).T
-        shares = spread_over(laps, first)
-    else:
-        a, shares = _choose(facts, None if budget is None else budget.rho, activations, public)
-        stepsizes = np.full(facts.agents, a / float(facts.smoothness.max()))
-        momentum, first, asked_at, settled = 0.0, None, np.ones(facts.agents), np.full(facts.agents, NEVER)
-    T, numbers = len(shares), facts.dim + (0 if first is None else 2)
-    ledger, scales, clip = None, np.zeros((T, facts.agents)), None
-    sensitivity = clipped_sensitivity(facts.clip, facts.sizes, facts.dim, None if first is None else KEPT)
-    if budget is not None:
-        scales = gaussian_scale(sensitivity[None, :], budget.rho * (1.0 - MARGIN) * shares[:, None])
-        clip = placed(facts.clip)
-        ledger = Ledger(facts.agents, budget.rho)
-        who, when = np.tile(np.arange(facts.agents), T), np.repeat(np.arange(T), facts.agents)
-        ledger.charge_many(who, when, sensitivity[who], scales.ravel())
-    key = key_for(source.seed, ALONE) if isinstance(source, Simulated) else None
-    draws = None
-    if key is None and budget is not None:
-        check_records(budget, facts.sizes)
-        check_promise(budget.epsilon, budget.delta, numbers, T)
+    plan = _plan(problem, budget, activations, objective, prior)
+    ledger, scales = _price(plan, budget)
+    if isinstance(source, Secret) and budget is not None:
+        check_records(budget, plan.facts.sizes)
+        check_promise(budget.epsilon, budget.delta, plan.numbers, plan.count)
         if account is not None and ledger is not None:
-            what = f"each alone, {problem.data.name}, {int(facts.sizes.sum())} records, {facts.agents} agents"
-            account.charge(ledger, what, facts.sizes)
-        scales = scales * stretch(numbers, sensitivity / scales)
-    start = placed(np.zeros((facts.agents, facts.dim)))
-    steps, noise = Steps(*map(placed, (stepsizes, momentum, asked_at, settled))), placed(scales)
-    agent_records, change = problem.records_for(T, clip is not None, rounds=True), None
-    if first is not None:
-        secret_draws = None if key is not None else draws_for_first(facts.agents, problem)
-        asked = First(placed(problem.features_bound(), np.float64), placed(facts.clip), placed(scales[0]))
-        prepared = prepare(agent_records, asked, key, secret_draws, True)
-        agent_records, change, noise = prepared.of(agent_records), prepared.coordinates, placed(scales[1:])
-        start = jax.vmap(Coordinates.undo)(change, change.start / asked_at[:, None])
-    if key is None and budget is not None:
-        draws = jax.device_put(draw_gradient_noise(np.ones(noise.shape, bool), facts.dim))
-    x = np.asarray(_descend(agent_records, problem.terms, clip, steps, noise, key, draws, start))
-    if change is not None:
-        x = np.asarray(jax.vmap(Coordinates.__call__)(change, placed(x)))
+            records = int(plan.facts.sizes.sum())
+            account.charge(
+                ledger,
+                f"each alone, {problem.data.name}, {records} records, {plan.facts.agents} agents",
+                plan.facts.sizes,
+            )
+    x = _train(problem, plan, scales, budget is not None, source)
     planned = np.inf if ledger is None or budget is None else ledger.epsilon(budget.delta)
     private = isinstance(source, Secret)
     return Alone(
         x=x,
         accuracy=problem.accuracies(x) if problem.classifies else np.full(len(x), np.nan),
         objective=problem.objectives(x),
-        plf=T,
+        plf=plan.count,
         epsilon=planned if private else np.inf,
         epsilon_planned=planned,
         epsilon_paper=np.inf if ledger is None or budget is None else ledger.epsilon_paper(budget.delta),
         ledger=ledger,
         private=private,
     )
+
+
+class Steps(NamedTuple):
+    """Of every agent, (agents,)."""
+
+    stepsize: Array  # t_i
+    momentum: Array  # b_i
+    stretch: Array  # a_i
+    settled: Array  # the step at which t_i would be 0
+
+
+class _Planned(NamedTuple):
+    """What all agents do, from public facts."""
+
+    facts: Facts  # with the clip
+    steps: Steps
+    shares: np.ndarray  # (releases,) of the budget
+    prepares: bool
+
+    @property
+    def count(self) -> int:
+        return len(self.shares)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a release has at most."""
+        return self.facts.dim + (2 if self.prepares else 0)
+
+
+def _plan(
+    problem: Problem,
+    budget: Budget | None,
+    activations: int | None,
+    objective: str | None,
+    prior: Problem | Directions | None,
+) -> _Planned:
+    """For accuracy by its rule, and else for the least F."""
+    facts = problem.measured_facts() if budget is None else problem.public_facts()
+    public = as_prior(prior, facts, int(facts.sizes.min()))
+    if objective == ACCURACY and (budget is None or public is not None):
+        raise InputError(
+            f"objective='accuracy': {'there is no budget' if budget is None else 'a prior was given'}; it needs a "
+            "budget and no prior. Leave objective out, or what is in its way."
+        )
+    plain = public is None and problem.regulariser.kind == "none"
+    if budget is not None and plain and resolve_objective(objective, problem) == ACCURACY:
+        if applies(facts, np.full(facts.agents, budget.rho)):
+            rules = rule_alone(facts, budget.rho, activations)
+            one, steps = rules[0], [rule.steps for rule in rules]
+            named = {name: np.array([getattr(each, name) for each in steps]) for name in Steps._fields}
+            return _Planned(one.facts, Steps(**named), spread_over(one.laps, one.first), one.first is not None)
+    a, shares = _choose(facts, None if budget is None else budget.rho, activations, public)
+    each = (a / float(facts.smoothness.max()), 0.0, 1.0, NEVER)
+    return _Planned(facts, Steps(*(np.full(facts.agents, value) for value in each)), shares, False)  # type: ignore[arg-type]
+
+
+def _price(plan: _Planned, budget: Budget | None) -> tuple[Ledger | None, np.ndarray]:
+    """A ledger with every release, and their noise, (releases, agents); without a budget there is none."""
+    facts, T = plan.facts, plan.count
+    if budget is None:
+        return None, np.zeros((T, facts.agents))
+    sensitivity = _sensitivity(plan)
+    scales = gaussian_scale(sensitivity[None, :], budget.rho * (1.0 - MARGIN) * plan.shares[:, None])
+    ledger = Ledger(facts.agents, budget.rho)
+    who, when = np.tile(np.arange(facts.agents), T), np.repeat(np.arange(T), facts.agents)
+    ledger.charge_many(who, when, sensitivity[who], scales.ravel())
+    return ledger, scales
+
+
+def _sensitivity(plan: _Planned) -> np.ndarray:
+    return clipped_sensitivity(plan.facts.clip, plan.facts.sizes, plan.facts.dim, KEPT if plan.prepares else None)
+
+
+def _train(problem: Problem, plan: _Planned, scales: np.ndarray, noisy: bool, source: Source) -> np.ndarray:
+    """Every agent's model, (agents, dim)."""
+    facts, steps = plan.facts, Steps(*map(placed, plan.steps))
+    key = key_for(source.seed, ALONE) if isinstance(source, Simulated) else None
+    hidden = key is None and noisy
+    if hidden:
+        scales = scales * stretch(plan.numbers, _sensitivity(plan) / scales)
+    clip = placed(facts.clip) if noisy else None
+    start = placed(np.zeros((facts.agents, facts.dim)))
+    agent_records, change = problem.records_for(plan.count, noisy, rounds=True), None
+    if plan.prepares:
+        drawn = draws_for_first(facts.agents, problem) if hidden else None
+        asked = First(placed(problem.features_bound(), np.float64), placed(facts.clip), placed(scales[0]))
+        prepared = prepare(agent_records, asked, key, drawn, True)
+        agent_records, change, scales = prepared.of(agent_records), prepared.coordinates, scales[1:]
+        start = jax.vmap(Coordinates.undo)(change, change.start / steps.stretch[:, None])
+    draws = jax.device_put(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim)) if hidden else None
+    x = _descend(agent_records, problem.terms, clip, steps, placed(scales), key, draws, start)
+    return np.asarray(x if change is None else jax.vmap(Coordinates.__call__)(change, x))
 
 
 def _choose(
@@ -203,13 +258,6 @@ def _choose(
     return best[1], best[2]
 
 
-class Steps(NamedTuple):
-    stepsize: Array  # (agents,) t_i
-    momentum: Array  # 1, or 0 for m_k = 0
-    stretch: Array  # (agents,) a_i
-    settled: Array  # (agents,) the step at which t_i would be 0
-
-
 @jax.jit
 def _descend(
     agent_records: AgentRecords,
@@ -227,7 +275,7 @@ def _descend(
     def one(state: tuple[Array, Array], inputs: tuple[Array, Array, Array | None]) -> tuple[Any, None]:
         (xs, last), (number, scale, drawn) = state, inputs
         k = number.astype(xs.dtype)
-        vs = xs + steps.momentum * (k - 1.0) / (k + 2.0) * (xs - last)
+        vs = xs + jnp.minimum((k - 1.0) / (k + 2.0), steps.momentum)[:, None] * (xs - last)
         now = None if key is None else jax.random.fold_in(key, number)
         setting = oracle(Turn(number, nobody, nobody, everyone, scale, now, drawn))
         lengths = steps.stepsize * jnp.maximum(1.0 - k / steps.settled, 0.0)

@@ -5,21 +5,21 @@ objective F (`forecast`) stops early, because noise in x is expensive in F; for 
 The rule below is for accelerated gradient descent (`algorithm.relay_gradient`). All of it follows from one number, the
 noise of the mean gradient if the whole budget were spent on one release, as a share of the clip c:
 
-    (1)  noise    = (1/n) sqrt( sum_i (2 / (m_i mu_i))^2 ),   mu_i = sqrt(2 rho_i), per coordinate
-    (2)  first    = 1/20 of the budget on a lap that prepares (`problem.coordinates`), unless nothing is to be seen there
-    (3)  clip  c  = G / 5                                      G: the most that a record's gradient can be
-    (4)  laps     = 100                                        every lap spends the same
-    (5)  step     = 2^-6 (G / 5 c) / (noise G^2)               on a model that is asked at a times itself; it shrinks
-                                                               to nothing in equal parts until the last lap
+    (1)  noise    = (1/n) sqrt( sum_i (2 / (m_i mu_i))^2 ),    mu_i = sqrt(2 rho_i), per coordinate
+    (2)  first    = 1/20 of the budget on a lap that prepares (`problem.coordinates`), where there is something to see
+    (3)  clip c   = G / 5                                       G: the most that a record's gradient can be
+    (4)  laps     = 100                                         every lap spends the same
+    (5)  step     = 2^-4.5 (G / 5 c) / (noise G^2)              on a model that is asked at a times itself
+    (6)  momentum = 0.85 at most, and steps shrink to nothing, in equal parts, until the last lap
 
 (2) In coordinates in which records are short and have little in common, problems of many kinds are alike, which is why
 so few constants serve them all. (3) Below the largest gradient the noise is smaller, and a record pulls with the same
 force until it is classified with some margin. Much further below G a model answers the most frequent class where labels
 are uncertain, however little noise there is. (4) Laps cost noise and buy movement; what decides is step and laps
 together, and any number of laps with its own step does nearly as well. (5) Noise in x grows like step x noise, and
-their product is nearly the same for all problems; steps that shrink take the noise of earlier laps out of the model.
-The model is then about 1.7 times as long as the one of least log-loss. Gradients are asked for at 1.7 x, so that x
-itself has the right length.
+their product is nearly the same for all problems. (6) Momentum carries noise along, and steps that shrink take the
+noise of earlier laps out of the model, which is then about 1.7 times as long as the one of least log-loss. Gradients
+are asked for at 1.7 x, so that x itself has the right length.
 
 The constants were chosen on 45 of the 85 problems of `benchmarks/accuracy_problems.py`, none of which is among the data
 sets that docs/measurements.md reports; `benchmarks/accuracy.py` has the search and the regret.
@@ -38,8 +38,9 @@ from relaydp.problem import Facts
 
 CLIP = 0.2  # c / G
 LAPS, TRAVEL, FEWEST = 100, 1.5, 25  # with other laps, from 25 on, the step is (100 / laps)^1.5 times as long
-REACH = 2.0**-6  # step x noise
+REACH = 2.0**-4.5  # step x noise
 LEAST = 2.0**-13  # of the noise that a step is made for
+MOMENTUM = 0.85  # at most
 STRETCH = 1.7
 FIRST = 0.05  # the share of the budget that a lap which prepares spends
 WORTH = 10  # laps that are worth one that prepares
@@ -132,7 +133,7 @@ def _rule(facts: Facts, noise: float, laps: int | None, prepare: bool) -> Rule:
     step = REACH * longer * (CLIP * most / clip) / (max(left, LEAST) * most**2) / STRETCH
     if facts.modulus > 0.0:  # a ridge is not clipped: with it a step has a limit
         step = min(step, 0.75 * MOST / (STRETCH * facts.modulus))
-    steps = RelayGradientSteps(*map(np.float64, (step, STRETCH, count)))  # type: ignore[arg-type]
+    steps = RelayGradientSteps(*map(np.float64, (step, STRETCH, MOMENTUM, count)))  # type: ignore[arg-type]
     known = laps is None and not facts.clip_given
     return Rule(replace(facts, clip=clip), count + before, first, steps, expectation(noise) if known else None)
 
