@@ -24,6 +24,10 @@ NOISE = {
     "objective": "density proportional to exp(-|e|/scale), added as <e, x> to the objective that is minimised exactly",
     "published": "Gaussian or objective noise where the algorithm's own paper puts it, priced as the paper claims",
 }
+FIRST_RELEASE = (
+    "the agent's mean record, mean square of norms and shares of classes, with noise of the schedule's first scale, in "
+    "units in which its sensitivity is that of a gradient; the others are gradients in coordinates that follow from it"
+)
 SECRET = {
     "gradient": "the operating system's randomness, drawn for one release each and kept nowhere: a discrete Gaussian "
     "on a lattice of 2^40 steps a scale, exact to the last bit, with scales a hair above the schedule's",
@@ -105,6 +109,7 @@ def make_certificate(result: Any) -> dict[str, Any]:
             "name": result.mechanism,
             "variant": result.variant,
             "noise": NOISE.get(result.mechanism or "", "none"),
+            "first_release": FIRST_RELEASE if plan.get("prepares") else None,
             "source": SECRET[result.mechanism] if result.private else SEEDED[result.kind],
             "sensitivity": plan["sensitivity"],
             "schedule": plan["noise_scales"],

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from relaydp.planning.run_plan import Plan
     from relaydp.settings.config import RunSection
 
+PREPARES = ", the first for mean records and classes"
 COLUMNS = ("label", "groups", "drop")  # options that name columns of a file
 AROUND = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 4, 8)  # rows of the curve, in multiples of the choice
 ROWS = 8  # of them, those next to the choice
@@ -141,7 +142,7 @@ def _rows(made: Plan, graph: str) -> list[tuple[str, str]]:
     rows = [
         ("planned", f"{made.algorithm.name} on {graph}{walk}"),
         ("for", f"{facts.agents} agents with {_span(facts.sizes, 'd')} records each, {facts.dim} coefficients"),
-        ("activations", f"{made.activations} per agent (the PLF)"),
+        ("activations", f"{made.activations} per agent (the PLF)" + (PREPARES if made.preparing else "")),
         ("hops", f"{len(made.route)}, {int(made.tally.messages[-1])} messages"),
         ("epsilon", f"{made.epsilon:.6g} exact, {made.epsilon_paper:.6g} by the paper's formula{at}"),
     ]

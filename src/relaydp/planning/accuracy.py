@@ -9,7 +9,7 @@ noise of the mean gradient if the whole budget were spent on one release, as a s
     (2)  first    = 1/20 of the budget on a lap that prepares (`problem.coordinates`), where there is something to see
     (3)  clip c   = G / 5                                       G: the most that a record's gradient can be
     (4)  laps     = 100                                         every lap spends the same
-    (5)  step     = 2^-4.5 (G / 5 c) / (noise G^2)              on a model that is asked at a times itself
+    (5)  step     = 2^-4.8 (G / 5 c) / (noise G^2)              on a model that is asked at a times itself
     (6)  momentum = 0.85 at most, and steps shrink to nothing, in equal parts, until the last lap
 
 (2) In coordinates in which records are short and have little in common, problems of many kinds are alike, which is why
@@ -38,7 +38,7 @@ from relaydp.problem import Facts
 
 CLIP = 0.2  # c / G
 LAPS, TRAVEL, FEWEST = 100, 1.5, 25  # with other laps, from 25 on, the step is (100 / laps)^1.5 times as long
-REACH = 2.0**-4.5  # step x noise
+REACH = 2.0**-4.8  # step x noise
 LEAST = 2.0**-13  # of the noise that a step is made for
 MOMENTUM = 0.85  # at most
 STRETCH = 1.7
