@@ -49,7 +49,7 @@ from sklearn.linear_model import LogisticRegression
 
 import relaydp as rd
 from relaydp.planning.accuracy import GAINS, MOMENTUM, STRETCH, Rule, noise_of, rule_for
-from relaydp.problem.coordinates import KEPT, ROOM, find_coordinates
+from relaydp.problem.coordinates import KEPT, find_coordinates
 from relaydp.result import versions
 
 DELTA = 1e-5
@@ -218,16 +218,18 @@ def train(records: accuracy_problems.Records, laps: int, settings: Settings, see
         more = 2 ** math.ceil(math.log2(len(some.noise))) - len(some.noise)  # so that few sizes are compiled
         filled = Settings(*(np.pad(part, (0, more), mode="edge").astype(np.float32) for part in some))
         key = jax.random.key(seed + 1000 * start, impl="rbg")  # drawn fast where there is a GPU
-        change = _prepare(records, filled, seed + 1000 * start)
+        *change, pace = _prepare(records, filled, seed + 1000 * start)
+        filled = filled._replace(stepsize=filled.stepsize * pace)
         ends = _descend(signed, jnp.int32(laps), filled, key, *change)
         models.append(ends[:, : len(some.noise)])
     return jnp.concatenate(models, axis=1)
 
 
-def _prepare(records: accuracy_problems.Records, settings: Settings, seed: int) -> tuple[Array, Array, Array, Array]:
-    """`problem.coordinates` of every run: directions and starts, (features, runs); how much is kept, and lengths."""
+def _prepare(records: accuracy_problems.Records, settings: Settings, seed: int) -> tuple[Array, ...]:
+    """`problem.coordinates` of every run: directions, how much is kept, lengths, starts and paces; (features, runs)."""
     X, y = records.X.astype(np.float64), records.y.astype(np.float64)
-    moments = np.concatenate([X.mean(0), [(X**2).sum(1).mean() / 2.0], [y.mean() / 4.0]]) / ROOM
+    own = np.column_stack([y < 0, y > 0]).astype(np.float64) / len(y)
+    moments = np.concatenate([(own.T @ X).ravel(), [(X**2).sum(1).mean() / 2.0], own.sum(0)])
     first = np.maximum(settings.first.astype(np.float64), 1e-12)  # of runs that do not prepare nothing is used
     scale = settings.noise / np.sqrt(first)
     noise = np.random.default_rng(seed).normal(size=(len(scale), len(moments)))
@@ -237,8 +239,8 @@ def _prepare(records: accuracy_problems.Records, settings: Settings, seed: int) 
     does = settings.first > 0.0
     kept, length = np.where(does, KEPT, 1.0), np.where(does, found.length, 1.0)
     start = np.where(does, np.asarray(jax.vmap(type(found).undo)(found, found.start)).T, 0.0)
-    parts = (np.asarray(found.direction).T, kept, length, start)
-    return tuple(jnp.asarray(part, jnp.float32) for part in parts)  # type: ignore[return-value]
+    parts = (np.asarray(found.direction).T, kept, length, start, np.where(does, found.pace, 1.0))
+    return tuple(jnp.asarray(part, jnp.float32) for part in parts)
 
 
 @jax.jit

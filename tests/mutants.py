@@ -247,8 +247,8 @@ MUTANTS = [
     ),
     Mutant("first release: twice the value", "oracle/moments.py", "value = unit *", "value = 2.0 * unit *", FIRST),
     Mutant(
-        "first release: labels count in full", "problem/agent_records.py", "bound / 4.0 * (weight", "bound * (weight",
-        MOMENTS,
+        "first release: shares count twice", "problem/agent_records.py", "bound * jnp.sum(told",
+        "2.0 * bound * jnp.sum(told", MOMENTS,
     ),
     Mutant(
         "first release: as dear as any other, and charged less", "planning/calibration.py",

@@ -48,8 +48,8 @@ def test_the_first_lap_sends_what_the_coordinates_follow_from(loss, intercept):
     result = rd.solve(problem, graph, budget=BUDGET, seed=1, **UNMEASURED)
     sent, lap = result.transcript, plan.preparing
     assert lap == int(plan.steps.lap) == 4 and plan.preparing + plan.training == len(plan.route)
-    assert not sent.x[:lap].any() and not sent.more[lap:].any()
-    released = np.concatenate([sent.total[lap - 1, : problem.data.features], sent.more[lap - 1]])
+    assert not sent.x[:lap].any() and not sent.total[:lap].any() and not sent.first[lap:].any()
+    released = sent.first[lap - 1]
     bound, clip = problem.features_bound(), plan.facts.clip
     noise = released - clip / bound * mean_moments(problem).mean(axis=0)
     scale = np.sqrt((plan.scales[0] ** 2).sum()) / 3
@@ -111,7 +111,9 @@ def test_a_saved_run_keeps_its_coordinates(tmp_path):
     result = rd.solve(toy(), rd.ring(3), budget=BUDGET, activations=12, **UNMEASURED)
     again = rd.load_result(result.save(tmp_path / "run"))
     assert np.array_equal(again.coordinates.direction, result.coordinates.direction)
-    assert isinstance(again.coordinates, Coordinates) and np.array_equal(again.transcript.more, result.transcript.more)
+    assert isinstance(again.coordinates, Coordinates) and np.array_equal(
+        again.transcript.first, result.transcript.first
+    )
     assert rd.load_result(tmp_path / "run" / "publish").coordinates is not None
     plain = rd.solve(toy(), rd.ring(3), activations=3, trace=False)
     assert rd.load_result(plain.save(tmp_path / "plain")).coordinates is None

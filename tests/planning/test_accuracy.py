@@ -11,6 +11,7 @@ import relaydp as rd
 from relaydp.algorithm.relay_gradient import MOST
 from relaydp.planning.accuracy import (
     CLIP,
+    FALL,
     FIRST,
     LAPS,
     REACH,
@@ -73,6 +74,8 @@ def test_the_usual_problem_has_the_usual_plan():
     noise = 2.0**-9.5 / math.sqrt(0.95)  # of what the first lap leaves
     assert float(rule.steps.stretch) == STRETCH and float(rule.steps.settled) == 100
     assert STRETCH * float(rule.steps.stepsize) == pytest.approx(REACH / (noise * 2.0**2), rel=1e-12)
+    much = rule_for(facts, np.full(8, mu**2 / 8))  # half the budget's mu, and twice the noise
+    assert float(much.steps.stepsize) == pytest.approx(float(rule.steps.stepsize) / 2.0 ** (1.0 + FALL), rel=1e-12)
 
 
 def test_more_budget_means_longer_steps_and_nothing_jumps():
@@ -84,7 +87,7 @@ def test_more_budget_means_longer_steps_and_nothing_jumps():
     assert (np.diff([rule.laps for rule in rules]) >= 0).all()
     steps = np.array([float(rule.steps.stepsize) for rule in rules])
     assert (np.diff(steps) >= -0.03 * steps[1:]).all() and (np.diff(steps) < 0).sum() <= 1
-    assert np.diff(np.log(steps)).max() < 0.025 and np.isfinite(steps).all()
+    assert np.diff(np.log(steps)).max() < 0.03 and np.isfinite(steps).all()
     noise = np.array([noise_of(LARGER.sizes, np.full(4, rho_for(epsilon, DELTA))) for epsilon in epsilons])
     assert (noise < LEAST_NOISE).any() and np.ptp(steps[noise <= LEAST_NOISE / 1.03]) == 0  # no longer than this
 

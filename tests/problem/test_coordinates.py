@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import relaydp as rd
 from relaydp.arrays import placed
 from relaydp.auditing.noise import clipped_means, mean_moments
-from relaydp.problem.coordinates import KEPT, ROOM, Coordinates, find_coordinates
+from relaydp.problem.coordinates import KEPT, NEAR, POWER, Coordinates, classes_of, find_coordinates
 
 SIZES = (40, 25, 60)
 LOSSES = {"logistic": (-1, 1), "softmax": (0, 1, 2)}
@@ -55,7 +55,7 @@ def rows_of(problem):
 def test_a_change_is_its_matrix_and_can_be_undone(outputs):
     draw = np.random.default_rng(1)
     u = draw.normal(size=5)
-    change = Coordinates(placed(u / np.linalg.norm(u)), placed(2.5), placed(np.zeros(5 * outputs)))
+    change = Coordinates(placed(u / np.linalg.norm(u)), placed(2.5), placed(np.zeros(5 * outputs)), placed(1.0))
     x = draw.normal(size=5 * outputs)
     expected = matrix(change) @ x.reshape(5, outputs)
     assert np.asarray(change(placed(x))).reshape(5, outputs) == pytest.approx(expected, rel=1e-12)
@@ -104,9 +104,9 @@ def test_the_start_of_several_classes_has_their_shares():
 def test_of_much_noise_nothing_is_believed():
     """No class is taken for rarer than the others, and the direction is that of equal features."""
     draw = np.random.default_rng(0)
-    told = 100.0 * draw.normal(size=202)
+    told = 100.0 * draw.normal(size=403)
     change = find_coordinates(placed(told), placed(100.0**2), placed(1.0), False, 1)
-    assert not np.asarray(change.start).any() or np.abs(np.asarray(change.start)).max() < 200
+    assert float(change.pace) == pytest.approx(1.0, abs=1e-3)
     u = np.asarray(change.direction)
     assert abs(u.sum()) / math.sqrt(len(u)) > 0.5
 
@@ -119,9 +119,11 @@ def test_of_much_noise_nothing_is_believed():
     st.sampled_from([1, 3]),
 )
 def test_whatever_is_released_gives_a_change_that_can_be_used(told, variance, bound, intercept, outputs):
-    told = np.array([*told, *([0.1] * outputs)])
+    classes = classes_of(outputs)
+    told = np.array([*np.resize(told, classes * len(told)), 0.3, *([0.1] * classes)])
     change = find_coordinates(placed(told), placed(variance), placed(bound), intercept, outputs)
     assert all(np.isfinite(part).all() for part in change) and float(change.length) > 0
+    assert 16**-POWER <= float(change.pace) <= 16**POWER
     size = np.linalg.norm(change.direction)
     assert size == pytest.approx(1.0) or size == 0.0
 
@@ -138,31 +140,64 @@ def test_moments_are_means_over_each_agents_records(loss, intercept, pixels):
     expected = mean_moments(problem)
     for records in (problem.agent_records, problem.working_records, problem.records_for(100, True)):
         assert np.asarray(records.moments(placed(bound))) == pytest.approx(expected, rel=1e-12)
-    assert expected.shape == (3, problem.data.features + 1 + problem.loss.outputs)
+    assert expected.shape == (3, classes_of(problem.loss.outputs) * (problem.data.features + 1) + 1)
 
 
-def told_of(a, label, bound, outputs):
+def told_of(a, label, bound, classes):
     """One record's part of a release, without the mean."""
-    classes = [label] if outputs == 1 else math.sqrt(2) * (np.arange(outputs) == label)
-    return np.concatenate([a, [a @ a / (2 * bound)], bound / 4 * np.asarray(classes)]) / ROOM
+    own = np.arange(classes) == label
+    return np.concatenate([np.outer(own, a).ravel(), [a @ a / (2 * bound)], bound * own])
 
 
-@given(st.data(), st.sampled_from([1, 4]), st.floats(0.01, 100.0))
-def test_no_record_moves_a_release_by_more_than_twice_the_bound(data, outputs, bound):
+@given(st.data(), st.sampled_from([2, 4]), st.floats(0.01, 100.0))
+def test_no_record_moves_a_release_by_more_than_twice_the_bound(data, classes, bound):
     """Any two records within the bound, whatever their labels."""
     pair = []
     for _ in range(2):
         a = np.array(data.draw(st.lists(st.floats(-1.0, 1.0), min_size=3, max_size=3)))
         length = data.draw(st.floats(0.0, 1.0))
         a = bound * length * a / max(np.linalg.norm(a), 1e-9)
-        label = data.draw(st.sampled_from([-1, 1] if outputs == 1 else list(range(outputs))))
-        pair.append(told_of(a, label, bound, outputs))
+        pair.append(told_of(a, data.draw(st.integers(0, classes - 1)), bound, classes))
     assert np.linalg.norm(pair[0] - pair[1]) <= 2 * bound * (1 + 1e-12)
 
 
-def test_the_worst_pair_moves_it_by_all_of_that():
+@pytest.mark.parametrize("other", [0, 1])
+def test_the_worst_pairs_move_it_by_all_of_that(other):
     a = np.array([3.0, 0.0])
-    assert np.linalg.norm(told_of(a, 1, 3.0, 1) - told_of(-a, -1, 3.0, 1)) == pytest.approx(6.0, rel=1e-12)
+    assert np.linalg.norm(told_of(a, 0, 3.0, 2) - told_of(-a, other, 3.0, 2)) == pytest.approx(6.0, rel=1e-12)
+
+
+# -- the pace
+
+
+def classes_apart(distance, seed=0):
+    """The moments of two classes, equally frequent, whose means are this far apart."""
+    draw = np.random.default_rng(seed)
+    y = np.arange(4000) % 2
+    X = 0.2 * draw.normal(size=(4000, 10)) + distance * np.outer(y - 0.5, np.eye(10)[3])
+    problem = rd.logistic(rd.Records(X, 2 * y - 1, classes=[-1, 1]), agents=1, record_norm=5.0)
+    return mean_moments(problem)[0]
+
+
+def test_classes_that_are_far_apart_take_shorter_steps():
+    paces = []
+    for distance in (0.01, 0.1, 0.3, 1.0, 3.0):
+        change = find_coordinates(placed(classes_apart(distance)), placed(0.0), placed(5.0), False, 1)
+        paces.append(float(change.pace))
+    assert (np.diff(paces) <= 0).all() and paces[0] > 1.5 and paces[-1] < 0.6
+    # by hand: half of the classes' distance, squared, as a share of the records' mean square
+    distance, told = 0.3, classes_apart(0.3)
+    change = find_coordinates(placed(told), placed(0.0), placed(5.0), False, 1)
+    square = 2 * 5.0 * told[20]
+    assert float(change.pace) == pytest.approx(((distance / 2) ** 2 / square / NEAR) ** -POWER, rel=0.1)
+
+
+def test_a_pace_that_noise_would_decide_is_1():
+    draw, told = np.random.default_rng(0), classes_apart(1.0)
+    for scale, near in ((1e-3, 0.1), (30.0, 0.99)):
+        noisy = told + scale * draw.normal(size=told.shape)
+        pace = float(find_coordinates(placed(noisy), placed(scale**2), placed(5.0), False, 1).pace)
+        assert (abs(math.log(pace)) < 0.01) == (near == 0.99)
 
 
 # -- gradients
@@ -179,10 +214,12 @@ def test_gradients_are_those_of_the_records_in_these_coordinates(loss, intercept
     us = draw.normal(size=(3, width))
     us /= np.linalg.norm(us, axis=1, keepdims=True)
     lengths = np.array([1.5, 2.0, 0.7])
-    each = [Coordinates(placed(us[i * own]), placed(lengths[i * own]), placed(np.zeros(1))) for i in range(3)]
+    each = [
+        Coordinates(placed(us[i * own]), placed(lengths[i * own]), placed(np.zeros(1)), placed(1.0)) for i in range(3)
+    ]
     change = each[0]
     if own:
-        change = Coordinates(placed(us), placed(lengths), placed(np.zeros((3, 1))))
+        change = Coordinates(placed(us), placed(lengths), placed(np.zeros((3, 1))), placed(np.ones(3)))
     clip, points = 0.2, draw.normal(size=(3, problem.dim))
     expected = np.concatenate(
         [clipped_means(problem, np.array([i]), points[i : i + 1], clip, each[i]) for i in range(3)]
@@ -203,7 +240,7 @@ def test_norms_are_rounded_up():
     u /= np.linalg.norm(u)
     X = np.outer(draw.uniform(0.5, 1.0, 50), u) + 1e-9 * draw.normal(size=(50, 300))
     problem = rd.logistic(rd.Records(X, np.where(np.arange(50) % 2, 1, -1)), agents=1, record_norm=2.0)
-    change = Coordinates(placed(u), placed(1.0), placed(np.zeros(300)))
+    change = Coordinates(placed(u), placed(1.0), placed(np.zeros(300)), placed(1.0))
     there = problem.agent_records.in_coordinates(change)
     true = np.linalg.norm(X.astype(np.longdouble) @ matrix(change).astype(np.longdouble), axis=1)
     assert (np.asarray(there.norm)[:50] >= true).all()

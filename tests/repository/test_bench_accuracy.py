@@ -85,7 +85,7 @@ def test_the_search_runs_the_method_that_relaydp_runs(first):
     if first:
         told = placed(mean_moments(problem).mean(axis=0))
         change = find_coordinates(told, placed(0.0), placed(1.0), False, 1)
-        held = held.in_coordinates(change)
+        held, step = held.in_coordinates(change), step * float(change.pace)
     x = last = np.zeros(6) if change is None else np.asarray(change.undo(change.start))
     for k in range(laps):
         v = x + min((k - 1) / (k + 2), MOMENTUM) * (x - last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -120,7 +121,7 @@ def unpack(view: View) -> tuple[Known, Sent]:
         holder, acts, sent = _rounds(view, links)
     known = Known(
         agents=view.agents,
-        steps=type(view.steps)(*(jnp.asarray(part) for part in view.steps)),
+        steps=_steps(view),
         x0=_start(view),
         penalty=view.penalty,
         network=network_of(view.graph, method.needs),
@@ -129,6 +130,11 @@ def unpack(view: View) -> tuple[Known, Sent]:
         noisy=view.noisy,
     )
     return known, {name: jnp.asarray(part) for name, part in sent.items()}
+
+
+def _steps(view: View) -> Any:
+    steps = type(view.steps)(*(jnp.asarray(part) for part in view.steps))
+    return steps if view.coordinates is None else steps._replace(stepsize=steps.stepsize * view.coordinates.pace)
 
 
 def _start(view: View) -> jax.Array:

@@ -121,7 +121,7 @@ class View:
         if self.coordinates is None:
             return self.transcript
         sent, first = self.transcript, int(self.steps.lap)
-        payload = {name: part[first:] for name, part in sent.payload.items() if name != "more"}
+        payload = {name: part[first:] for name, part in sent.payload.items() if name != "first"}
         return Transcript(sent.sender[first:], sent.receiver[first:], payload)
 
 

@@ -43,7 +43,7 @@ from relaydp.arrays import placed
 from relaydp.attack.inference import inference_for, read_messages
 from relaydp.attack.threat import Guess, Known
 from relaydp.engine.loop import run, world_of
-from relaydp.engine.preparation import start_of
+from relaydp.engine.preparation import paced, start_of
 from relaydp.engine.progress import Progress
 from relaydp.graph import Graph, Rounds
 from relaydp.oracle.randomness import Secret, Simulated, Source
@@ -51,7 +51,7 @@ from relaydp.planning.run_plan import Plan
 from relaydp.privacy import epsilon_exact
 from relaydp.privacy.objective import bend
 from relaydp.problem import Problem
-from relaydp.problem.coordinates import KEPT, ROOM, Coordinates
+from relaydp.problem.coordinates import KEPT, Coordinates
 from relaydp.problem.loss import CustomLoss
 
 NUMBERS = 40_000  # coordinates of noise to test, all runs together
@@ -108,13 +108,13 @@ def mean_moments(problem: Problem) -> np.ndarray:
     bound, agent_records = problem.features_bound(), problem.agent_records.dense()
     assert bound is not None and not isinstance(problem.loss, CustomLoss)
     X, y = np.asarray(agent_records.X), np.asarray(agent_records.y)
-    outputs, found = problem.loss.outputs, []
+    kinds, found = (-1, 1) if problem.loss.outputs == 1 else range(problem.loss.outputs), []
     for first, m in zip(np.asarray(agent_records.start), problem.split.sizes, strict=True):
         A, b = X[first : first + m], y[first : first + m]
-        told = b[:, None] if outputs == 1 else math.sqrt(2.0) * (b[:, None] == np.arange(outputs))
-        half = (A**2).sum(axis=1, keepdims=True) / (2.0 * bound)
-        found.append(np.concatenate([A, half, bound / 4.0 * told], axis=1).mean(axis=0))
-    return np.array(found) / ROOM
+        sums = [A[b == kind].sum(axis=0) / m for kind in kinds]
+        shares = [bound * (b == kind).mean() for kind in kinds]
+        found.append(np.concatenate([*sums, [(A**2).sum() / (2.0 * bound * m)], shares]))
+    return np.array(found)
 
 
 def _matrix(change: Coordinates, width: int) -> np.ndarray:
@@ -162,14 +162,14 @@ def look(
     """The noise of many runs of `solve`'s own loop, what one of them shows, and its coordinates; no noise if a prox
     hides some of it."""
     x0, inference = np.zeros(plan.facts.dim), inference_for(plan.algorithm.name, known.noisy)
-    read = jax.jit(lambda start, sent: read_messages(known._replace(x0=start), sent, inference))
+    read = jax.jit(lambda start, steps, sent: read_messages(known._replace(x0=start, steps=steps), sent, inference))
     count = runs_needed(int(plan.route.acts.sum()), plan.facts.dim)
     guesses, outcomes, data = [], [], np.arange(count) % len(problems)
     for number, which in enumerate(data.tolist()):
         outcome = run(problems[which], graph, plan, x0, _source(source, number), True)
         start = known.x0 if outcome.coordinates is None else start_of(plan, outcome.coordinates, known.x0)
         sent = {name: placed(part) for name, part in outcome.sent._asdict().items()}
-        guesses.append(jax.tree.map(np.asarray, read(start, sent)))
+        guesses.append(jax.tree.map(np.asarray, read(start, paced(known.steps, outcome.coordinates), sent)))
         outcomes.append(outcome._replace(sent=None))
         if progress is not None:
             progress((number + 1) * len(plan.route), count * len(plan.route))

@@ -31,7 +31,7 @@ from relaydp.attack.penalty import Penalty
 from relaydp.attack.threat import Guess, Known
 from relaydp.auditing.canary import Neighbours
 from relaydp.engine.loop import World, begin, scan_turns, turns_of, world_of
-from relaydp.engine.preparation import First, Prepared, draws_for_first, first_of, prepare, start_of
+from relaydp.engine.preparation import First, Prepared, draws_for_first, first_of, paced, prepare, start_of
 from relaydp.engine.progress import Progress
 from relaydp.errors import InputError
 from relaydp.graph import Graph, Network, Rounds, network_of
@@ -70,19 +70,19 @@ def collect(
     ) -> Evidence:
         def one(key: Array | None, drawn: Array | None, first_drawn: Array | None) -> Evidence:
             now = turns if drawn is None else turns._replace(draws=drawn[None])
-            here, them, x, early = world, suspects, x0, None
+            here, them, x, early, steps = world, suspects, x0, None, plan.steps
             if asked is not None:
                 prepared = prepare(world.agent_records, asked, key, first_drawn)
                 early = _weigh_first(asked, prepared, suspects)
-                x = start_of(plan, prepared.coordinates, x0)
+                x, steps = start_of(plan, prepared.coordinates, x0), paced(plan.steps, prepared.coordinates)
                 here, *them = (
                     each._replace(agent_records=each.agent_records.in_coordinates(prepared.coordinates))
                     for each in (world, *suspects)
                 )
-            start = begin(plan.algorithm, plan.variant, here, plan.steps, x)
-            _, (_, payload) = scan_turns(plan.algorithm, plan.variant, True, here, plan.steps, key, start, now, True)
+            start = begin(plan.algorithm, plan.variant, here, steps, x)
+            _, (_, payload) = scan_turns(plan.algorithm, plan.variant, True, here, steps, key, start, now, True)
             guess = read_messages(
-                known._replace(x0=x),
+                known._replace(x0=x, steps=jax.tree.map(jnp.asarray, steps)),
                 {name: part[0] for name, part in payload._asdict().items()},
                 inference_for(plan.algorithm.name, known.noisy),
             )

@@ -17,7 +17,7 @@ from jaxtyping import Array
 from relaydp.algorithm import Algorithm, Oracle, Turn
 from relaydp.arrays import placed
 from relaydp.engine import prefetch
-from relaydp.engine.preparation import draws_for_first, first_of, prepare, sent_first, start_of
+from relaydp.engine.preparation import draws_for_first, first_of, paced, prepare, sent_first, start_of
 from relaydp.engine.progress import Progress
 from relaydp.graph import Graph, Network, Route, network_of
 from relaydp.oracle.oracle import Exact, Spectra, make_oracle, seen_by_step
@@ -235,7 +235,8 @@ def run(
     chunks = -(-total // chunk)
     every = turns_of(plan, chunks * chunk, key is None)
     turns = jax.tree.map(lambda a: a.reshape(chunks, BLOCKS, stride, *a.shape[1:]), every)
-    state = begin(plan.algorithm, plan.variant, world, plan.steps, placed(x0))
+    steps = paced(plan.steps, coordinates)
+    state = begin(plan.algorithm, plan.variant, world, steps, placed(x0))
     limit = GROWTH * (public_radius(problem) + float(np.linalg.norm(x0)))
     points, sent, status = [], [], "finished"
     done, coming = 0, None
@@ -248,7 +249,7 @@ def run(
                 if key is None:
                     part = part._replace(draws=draw_gradient_noise(np.asarray(part.acts), problem.dim))
                 state, coming = advance(
-                    plan.algorithm, plan.variant, keep, world, plan.steps, key, state, part, False, unroll, scattered
+                    plan.algorithm, plan.variant, keep, world, steps, key, state, part, False, unroll, scattered
                 )
             if noted is None:
                 continue

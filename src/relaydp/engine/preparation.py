@@ -7,7 +7,7 @@ the ledger like any other. What follows from it is public.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from relaydp.oracle.moments import release_moments
 from relaydp.oracle.randomness import draw_gradient_noise
 from relaydp.planning.run_plan import Plan
 from relaydp.problem import AgentRecords, Problem
-from relaydp.problem.coordinates import Coordinates, find_coordinates
+from relaydp.problem.coordinates import Coordinates, classes_of, find_coordinates
 
 KEY = 2**31 - 1  # of a simulation's noise in this release: hops have smaller numbers
 
@@ -46,24 +46,20 @@ class Prepared(NamedTuple):
 
 
 def sent_first(plan: Plan, problem: Problem, released: np.ndarray) -> dict[str, np.ndarray]:
-    """The batons of the first lap: the sums so far of what the agents released, and no model.
-
-    `total` is that of the mean records, `more` that of the rest of a release.
-    """
-    way, features = plan.route, problem.data.features
+    """The batons of the first lap: no model, and as `first` the sums so far of what the agents released."""
+    way = plan.route
     assert isinstance(way, Route)
     acts, holder = way.acts[: plan.preparing], way.holder[: plan.preparing]
     sums = np.cumsum(np.where(acts[:, None], released[holder], 0.0), axis=0) / len(released)
-    total = np.zeros((plan.preparing, problem.dim))
-    total[:, :features] = sums[:, :features]
-    return {"x": np.zeros_like(total), "total": total, "more": sums[:, features:]}
+    nothing = np.zeros((plan.preparing, problem.dim))
+    return {"x": nothing, "total": nothing, "first": sums}
 
 
 def with_first(first: dict[str, np.ndarray] | None, payload: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """All that was sent, the first lap's batons before the others."""
     if first is None:
         return payload
-    later = {**payload, "more": np.zeros((len(payload["x"]), first["more"].shape[1]))}
+    later = {**payload, "first": np.zeros((len(payload["x"]), first["first"].shape[1]))}
     return {name: np.concatenate([first[name], later[name]]) for name in first}
 
 
@@ -76,6 +72,11 @@ def start_of(plan: Plan, coordinates: Coordinates, x0: Float[Array, " dim"]) -> 
     return coordinates.undo(found)
 
 
+def paced(steps: Any, coordinates: Coordinates | None) -> Any:
+    """The steps that are taken in these coordinates."""
+    return steps if coordinates is None else steps._replace(stepsize=steps.stepsize * coordinates.pace)
+
+
 def first_of(problem: Problem, plan: Plan, secret: bool = False) -> First:
     """`secret` for noise from the lattice, whose scales are a hair larger."""
     scales = plan.lattice_scales() if secret else plan.scales
@@ -84,7 +85,8 @@ def first_of(problem: Problem, plan: Plan, secret: bool = False) -> First:
 
 def draws_for_first(agents: int, problem: Problem) -> np.ndarray:
     """Secret noise for the first lap's releases."""
-    return draw_gradient_noise(np.ones(agents, bool), problem.data.features + 1 + problem.loss.outputs)  # type: ignore[union-attr]
+    numbers = classes_of(problem.loss.outputs) * (problem.data.features + 1) + 1  # type: ignore[union-attr]
+    return draw_gradient_noise(np.ones(agents, bool), numbers)
 
 
 @partial(jax.jit, static_argnums=4)

@@ -166,7 +166,7 @@ class _Planned(NamedTuple):
     @property
     def numbers(self) -> int:
         """How many numbers a release has at most."""
-        return self.facts.dim + (2 if self.prepares else 0)
+        return 2 * self.facts.dim + 3 if self.prepares else self.facts.dim
 
 
 def _plan(
@@ -229,6 +229,7 @@ def _train(problem: Problem, plan: _Planned, scales: np.ndarray, noisy: bool, so
         prepared = prepare(agent_records, asked, key, drawn, True)
         agent_records, change, scales = prepared.of(agent_records), prepared.coordinates, scales[1:]
         start = jax.vmap(Coordinates.undo)(change, change.start / steps.stretch[:, None])
+        steps = steps._replace(stepsize=steps.stepsize * change.pace)
     draws = jax.device_put(draw_gradient_noise(np.ones(scales.shape, bool), facts.dim)) if hidden else None
     x = _descend(agent_records, problem.terms, clip, steps, placed(scales), key, draws, start)
     return np.asarray(x if change is None else jax.vmap(Coordinates.__call__)(change, x))

@@ -36,7 +36,7 @@ from relaydp.engine.loop import (
     unrolled,
     world_of,
 )
-from relaydp.engine.preparation import First, Prepared, first_of, prepare, start_of
+from relaydp.engine.preparation import First, Prepared, first_of, paced, prepare, start_of
 from relaydp.engine.progress import Progress, shown
 from relaydp.engine.trace import relative_errors
 from relaydp.errors import InputError
@@ -337,6 +337,7 @@ def _run_together(
         prepared = _prepare_all(world.agent_records, firsts, keys)
         origins = jax.vmap(partial(start_of, first), in_axes=(0, None))(prepared.coordinates, origin)
         states = jax.vmap(lambda x: begin(first.algorithm, first.variant, world, first.steps, x))(origins)
+        steps = paced(steps, prepared.coordinates)
     else:
         state = begin(first.algorithm, first.variant, world, first.steps, origin)
         states = jax.tree.map(lambda part: placed(np.repeat(np.asarray(part)[None], len(plans), axis=0)), state)

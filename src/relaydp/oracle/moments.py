@@ -1,8 +1,8 @@
 """The oracle's other question: an agent's mean record, with noise. A run asks it once, before anything else.
 
-    m~_i = c ( (1/m_i) sum_j ( a_j, |a_j|^2 / (2 B) ) ) + N(0, s_i^2 I)
+    m~_i = (c/B) (1) + N(0, s_i^2 I)                      (1) of `problem.coordinates`
 
-One record moves the sum by at most 2 c B / m_i (`problem.coordinates`); c brings it to the units of a clipped gradient.
+One record moves (1) by at most 2B/m_i, and c/B brings it to the units of a clipped gradient.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def release_moments(
     unit: Float[Array, ""],
     scale: Float[Array, " agents"],
     key: Array | None,
-    draws: Int[Array, "agents features_and_1"] | None,
-) -> Float[Array, "agents features_and_1"]:
+    draws: Int[Array, "agents numbers"] | None,
+) -> Float[Array, "agents numbers"]:
     """Every agent's m~_i. One call is one release of each agent: charge it before.
 
     `draws` is secret noise in units of its lattice, `key` a simulation's; with neither nothing is released.

@@ -9,7 +9,8 @@ noise of the mean gradient if the whole budget were spent on one release, as a s
     (2)  first    = 1/20 of the budget on a lap that prepares (`problem.coordinates`), where there is something to see
     (3)  clip c   = G / 5                                       G: the most that a record's gradient can be
     (4)  laps     = 100                                         every lap spends the same
-    (5)  step     = 2^-4.8 (G / 5 c) / (noise G^2)              on a model that is asked at a times itself
+    (5)  step     = 2^-4.7 (G / 5 c) / (noise G^2)              on a model that is asked at a times itself; from a noise
+                                                                of 2^-9.5 on less, by its 0.15th power
     (6)  momentum = 0.85 at most, and steps shrink to nothing, in equal parts, until the last lap
 
 (2) In coordinates in which records are short and have little in common, problems of many kinds are alike, which is why
@@ -38,7 +39,8 @@ from relaydp.problem import Facts
 
 CLIP = 0.2  # c / G
 LAPS, TRAVEL, FEWEST = 100, 1.5, 25  # with other laps, from 25 on, the step is (100 / laps)^1.5 times as long
-REACH = 2.0**-4.8  # step x noise
+REACH = 2.0**-4.7  # step x noise
+FALL, MUCH = 0.15, 2.0**-9.5  # the power by which it falls with the noise, from which noise on
 LEAST = 2.0**-13  # of the noise that a step is made for
 MOMENTUM = 0.85  # at most
 STRETCH = 1.7
@@ -130,7 +132,8 @@ def _rule(facts: Facts, noise: float, laps: int | None, prepare: bool) -> Rule:
     count = LAPS if laps is None else laps - before
     left = noise if first is None else noise / math.sqrt(1.0 - first)
     longer = (LAPS / max(count, FEWEST)) ** TRAVEL
-    step = REACH * longer * (CLIP * most / clip) / (max(left, LEAST) * most**2) / STRETCH
+    reach = REACH * min(1.0, (MUCH / noise) ** FALL)
+    step = reach * longer * (CLIP * most / clip) / (max(left, LEAST) * most**2) / STRETCH
     if facts.modulus > 0.0:  # a ridge is not clipped: with it a step has a limit
         step = min(step, 0.75 * MOST / (STRETCH * facts.modulus))
     steps = RelayGradientSteps(*map(np.float64, (step, STRETCH, MOMENTUM, count)))  # type: ignore[arg-type]

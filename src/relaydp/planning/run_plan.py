@@ -151,7 +151,7 @@ class Plan:
     @property
     def released(self) -> int:
         """How many numbers a release has at most: a first lap that prepares tells a few more than a gradient."""
-        return self.facts.dim + (2 if self.preparing else 0)
+        return 2 * self.facts.dim + 3 if self.preparing else self.facts.dim
 
     def lattice_scales(self) -> np.ndarray:
         """The scales of secret noise, (activations, agents): as planned, and a hair more for its lattice."""

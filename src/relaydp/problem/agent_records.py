@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Int
 
 from relaydp.privacy.mechanism import clip_factor, scaled
 from relaydp.privacy.sensitivity import ROUND
-from relaydp.problem.coordinates import KEPT, ROOM, Coordinates
+from relaydp.problem.coordinates import KEPT, Coordinates, classes_of
 from relaydp.problem.kernels import dispatch
 from relaydp.problem.kernels.int8_products import Bytes, make_bytes, product
 from relaydp.problem.loss import CustomLoss, LinearLoss, Loss
@@ -85,18 +85,19 @@ class AgentRecords:
         return replace(self, bytes=bytes_, shrink=self.shrink * self.scale[0], scale=jnp.ones_like(self.scale))
 
     def moments(self, bound: Float[Array, ""]) -> Float[Array, "agents numbers"]:
-        """(1) of `problem.coordinates` without noise: every agent's mean record, mean square and classes.
+        """(1) of `problem.coordinates` without noise: every agent's sum of each class, mean square and shares.
 
-        Formal guarantee: with features of norm `bound` at most and labels of -1 and 1, or classes, replacing one of
-        agent i's records moves row i by at most 2 bound / m_i.
+        Formal guarantee: with features of norm `bound` at most, replacing one of agent i's records moves row i by at
+        most 2 bound / m_i.
         """
         outputs = self.loss.outputs if isinstance(self.loss, LinearLoss) else 1
 
         def of_agent(i: Array) -> Array:
             A, y, norm, weight = self._agent(i)
             half = jnp.sum(weight * (norm * norm - float(self.intercept))) / (2.0 * bound)
-            told = jnp.sign(y)[:, None] if outputs == 1 else jnp.sqrt(2.0) * jax.nn.one_hot(y, outputs, dtype=A.dtype)
-            return jnp.concatenate([weight @ A, half[None], bound / 4.0 * (weight @ told)]) / ROOM
+            code = (y > 0).astype(jnp.int32) if outputs == 1 else y
+            told = weight[:, None] * jax.nn.one_hot(code, classes_of(outputs), dtype=A.dtype)
+            return jnp.concatenate([(told.T @ A).reshape(-1), half[None], bound * jnp.sum(told, axis=0)])
 
         return jax.lax.map(of_agent, jnp.arange(self.size.shape[0], dtype=self.size.dtype))
 

@@ -1,30 +1,35 @@
-"""What a first, private release tells of the records: coordinates in which they are short, and a model to start from.
+"""What a first, private release tells of the records: coordinates in which they are short, a start, and a pace.
 
 Records often have much in common: images a background, tables columns that are rarely 0. What is common tells no two
 records apart, but noise along it moves all scores alike, and it makes records long, so that they are clipped early.
-And where one class is rare, a model spends its first laps on learning that. A first release of every agent,
+Where one class is rare, a model spends its first laps on learning that. And where classes are far apart, a few short
+steps find a model that more and longer ones would bury in noise. A first release of every agent,
 
-    (1)  (1/m_i) sum_j ( a_j,  |a_j|^2 / (2 B),  (B/4) h(b_j) ) / ROOM  +  noise
+    (1)  (1/m_i) sum_j ( e(b_j) x a_j,  |a_j|^2 / (2 B),  B e(b_j) )  +  noise
 
-with B the public bound on the features' |a_j|, and h the label itself (-1 or 1) or sqrt(2) times its class's unit
-vector, gives estimates of the mean record w, of the mean square of what is left of records without it, r^2, and of the
-classes' shares. The rest is public arithmetic. With the direction u = w/|w|,
+with B the public bound on the features' |a_j|, and e(b) the unit vector of class b, gives estimates of each class's sum
+w_c and share p_c, of the mean record w = sum_c w_c, and of the mean square of what is left of records without it, r^2.
+The rest is public arithmetic. With the direction u = w/|w|,
 
     (2)  P = b (I - (1 - k) u u'),                              b = B / sqrt(r^2 + k^2 |w|^2)
+    (3)  pace = (d / NEAR)^-POWER,                              d = 2 sum_c |P (w_c - p_c w)|^2 / B^2
 
 P takes most of what is common out of a record, and brings what is left to the length that a plan is made for: the
-P a_j have a mean square of about B^2. A model z in these coordinates is x = P z in the records' own. The start is the x
-along u for which the mean record has the classes' log-odds.
+P a_j have a mean square of about B^2. A model z in these coordinates is x = P z in the records' own. d is how far apart
+the classes are, and steps are multiplied by the pace. The start is the x along u for which the mean record has the
+classes' log-odds.
 
-Replacing one record moves (1) by at most 2B/m_i: with |a| = s and |a'| = t,
+Replacing one record moves (1) by at most 2B/m_i: with |a| = s and |a'| = t, the square of what changes is, in one class
+and in two,
 
-    |a - a'|^2 + (s^2 - t^2)^2/(4 B^2)  <=  (s + t)^2 (1 + (s - t)^2/(4 B^2)),     which grows with s and t up to B,
+    |a - a'|^2 + (s^2 - t^2)^2/(4 B^2)  <=  (s + t)^2 (1 + (s - t)^2/(4 B^2))      <=  4 B^2
+    s^2 + t^2 + (s^2 - t^2)^2/(4 B^2) + 2 B^2                                       <=  4 B^2
 
-and is 4 B^2 there; labels add B^2/4 at most; and ROOM^2 = 17/16.
+both of which grow with s and t up to B.
 
 A noisy mean of many columns is mostly noise. Its part along the diagonal, where the mean of features from 0 to 1 mostly
 lies, is kept, and the rest is shrunk by the share of its length that noise explains (James and Stein 1961). So is what
-the shares of the classes differ from equal ones.
+the shares of the classes differ from equal ones, and a pace that noise would decide is 1.
 """
 
 from __future__ import annotations
@@ -37,15 +42,17 @@ from jaxtyping import Array, Float
 KEPT = 0.2  # k
 LEAST = 0.05  # of r beside B, and of |w| where classes are told along it
 RAREST = 0.01  # the least share of a class that is believed
-ROOM = (17.0 / 16.0) ** 0.5
+NEAR, POWER = 0.05, 0.35  # the d at which the pace is 1, and how fast it falls
+CLOSEST, FARTHEST = 1.0 / 16.0, 16.0  # of d, beside NEAR
 
 
 class Coordinates(NamedTuple):
-    """P of (2), and the start. Public."""
+    """P of (2), the start and the pace. Public."""
 
     direction: Float[Array, " width"]  # u; the intercept's 1 counts as a feature
     length: Float[Array, ""]  # b
     start: Float[Array, " dim"]  # in the records' own coordinates
+    pace: Float[Array, ""]
 
     def __call__(self, x: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """P x, for every output of the loss."""
@@ -60,6 +67,11 @@ class Coordinates(NamedTuple):
         return (rows + more * self.direction[:, None] * (self.direction @ rows)[None, :]).reshape(-1)
 
 
+def classes_of(outputs: int) -> int:
+    """Two classes have one score, several have one each."""
+    return max(outputs, 2)
+
+
 def find_coordinates(
     release: Float[Array, " numbers"],
     variance: Float[Array, ""],
@@ -67,36 +79,53 @@ def find_coordinates(
     intercept: bool,
     outputs: int,
 ) -> Coordinates:
-    """(2) and the start, from the agents' mean of (1), whose noise has this variance in each coordinate.
+    """(2), (3) and the start, from the agents' mean of (1), whose noise has this variance in each coordinate.
 
     An intercept's 1 is the same in all records, and is known without a release.
     """
-    told = ROOM * release
-    labels = 1 if outputs == 1 else outputs
-    mean, half, classes = told[: -1 - labels], told[-1 - labels], told[-labels:] / (bound / 4.0)
-    spread = ROOM**2 * variance
+    classes = classes_of(outputs)
+    sums, half = release[: -1 - classes].reshape(classes, -1), release[-1 - classes]
+    even = 1.0 / classes
+    shares = even + _shrunk(release[-classes:] / bound - even, variance / bound**2)
+    shares = jnp.clip(shares, RAREST, 1.0 - RAREST)
+    mean = jnp.sum(sums, axis=0)
     level = jnp.mean(mean)
-    common = level + _shrunk(mean - level, spread)
+    common = level + _shrunk(mean - level, classes * variance)
+    apart = sums - shares[:, None] * mean[None, :]
     square = jnp.clip(2.0 * bound * half, (LEAST * bound) ** 2, bound**2)
     if intercept:
-        common, square, bound = jnp.append(common, 1.0), square + 1.0, jnp.sqrt(bound**2 + 1.0)
+        common, apart = jnp.append(common, 1.0), jnp.concatenate([apart, jnp.zeros((classes, 1))], axis=1)
+        square, bound = square + 1.0, jnp.sqrt(bound**2 + 1.0)
     size = jnp.sqrt(jnp.sum(common * common))
     left = jnp.maximum(square - size**2, (LEAST * bound) ** 2)
-    direction = common / _or_1(size)
-    odds = _log_odds(classes, spread / (bound / 4.0) ** 2, outputs)
-    start = direction[:, None] * odds[None, :] / jnp.maximum(size, LEAST * bound)
-    return Coordinates(direction, bound / jnp.sqrt(left + (KEPT * size) ** 2), start.reshape(-1))
+    direction, length = common / _or_1(size), bound / jnp.sqrt(left + (KEPT * size) ** 2)
+    start = direction[:, None] * _log_odds(shares, outputs)[None, :] / jnp.maximum(size, LEAST * bound)
+    found = Coordinates(direction, length, start.reshape(-1), jnp.ones(()))
+    return found._replace(pace=_pace(found, apart, shares, variance, bound, mean.size))
 
 
-def _log_odds(classes: Array, variance: Array, outputs: int) -> Float[Array, " outputs"]:
+def _log_odds(shares: Float[Array, " classes"], outputs: int) -> Float[Array, " outputs"]:
     """What all scores have in common: the log-odds of two classes, or the logarithms of several classes' shares."""
-    if outputs == 1:
-        share = 0.5 + 0.5 * _shrunk(classes, variance)
-        share = jnp.clip(share, RAREST, 1.0 - RAREST)
-        return jnp.log(share / (1.0 - share))
-    even = 1.0 / outputs
-    logs = jnp.log(jnp.maximum(even + _shrunk(classes / jnp.sqrt(2.0) - even, variance / 2.0), RAREST))
-    return logs - jnp.mean(logs)
+    logs = jnp.log(shares)
+    return logs[1:] - logs[:1] if outputs == 1 else logs - jnp.mean(logs)
+
+
+def _pace(
+    change: Coordinates,
+    apart: Float[Array, "classes width"],
+    shares: Array,
+    variance: Array,
+    bound: Array,
+    features: int,
+) -> Float[Array, ""]:
+    """(3), by as much as noise leaves of d."""
+    unit = (change.length / bound) ** 2
+    moved = change(apart.T.reshape(-1)) / change.length
+    noise = 2.0 * unit * features * variance * (shares.size - 2.0 + shares.size * jnp.sum(shares**2))
+    d = 2.0 * unit * jnp.sum(moved * moved) - noise
+    doubt = noise * jnp.sqrt(2.0 / features)
+    trust = 1.0 / (1.0 + (doubt / NEAR) ** 2)
+    return jnp.clip(d / NEAR, CLOSEST, FARTHEST) ** (-POWER * trust)
 
 
 def _shrunk(values: Array, variance: Array) -> Array:

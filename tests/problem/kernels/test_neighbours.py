@@ -146,7 +146,7 @@ def test_the_worst_record_moves_no_more_in_other_coordinates(stored, path, inter
     problem = make("logistic", stored, X, y, intercept)
     common = problem.agent_records.dense().X[:M].mean(axis=0)
     u = jnp.append(common, 1.0) if intercept else common
-    change = Coordinates(u / jnp.linalg.norm(u), jnp.asarray(1.0 / KEPT), jnp.zeros(problem.dim))
+    change = Coordinates(u / jnp.linalg.norm(u), jnp.asarray(1.0 / KEPT), jnp.zeros(problem.dim), jnp.ones(()))
 
     def released(records: AgentRecords) -> np.ndarray:
         there = replace(jax.jit(AgentRecords.in_coordinates)(records, change), coordinates=None)
