@@ -1,7 +1,7 @@
 """How good is the rule for accuracy (`relaydp.planning.accuracy`), and what does a budget buy with it?
 
     python benchmarks/accuracy.py search            85 problems, 10 budgets, 72 settings: two hours on two cores
-    python benchmarks/accuracy.py search --every 3  the grid on every third problem, the rule on all
+    python benchmarks/accuracy.py search --held-back     the grid on the 29 problems that were held back alone
     python benchmarks/accuracy.py search --quick    five problems and few settings: a minute or two on two cores
     python benchmarks/accuracy.py bars              the tables of docs/measurements.md: minutes on two cores
     python benchmarks/accuracy.py bars --quick      one embedded data set and one small table, 2 seeds
@@ -35,7 +35,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,19 +129,22 @@ class Settings(NamedTuple):
         return Settings(*(part[at] for part in self))
 
 
-def search(problems: Iterable[Development], grid: Grid, earlier: Search | None = None, every: int = 1) -> Search:
-    """The rule on all problems, and the grid on every so manieth; the grid's results of those that `earlier` has are
-    taken from there."""
+def search(
+    problems: Iterable[Development], grid: Grid, earlier: Search | None = None, gridded: Container[str] | None = None
+) -> Search:
+    """The rule on all problems, and the grid on those that are named, or all; the grid's results of those that
+    `earlier` has are taken from there."""
     budgets = [(epsilon, parties) for epsilon in grid.epsilons for parties in grid.parties]
     rows: list[dict[str, Any]] = []
-    for number, problem in enumerate(problems):
+    for problem in problems:
         began, records = time.perf_counter(), problem.load()
         rules = [_rule(records, *budget) for budget in budgets]
         noise = np.array([rule.noise for rule in rules])
         known = None if earlier is None else _known(earlier, problem.name)
         row: dict[str, Any] = {"names": problem.name, "kinds": problem.kind, "noise": noise}
         if known is None:
-            known = _grid_accuracies(records, noise, grid) if number % every == 0 else _no_grid(grid, len(noise))
+            wanted = gridded is None or problem.name in gridded
+            known = _grid_accuracies(records, noise, grid) if wanted else _no_grid(grid, len(noise))
         row["grid"], row["best"] = known
         row["rule"], row["factor"] = _rule_accuracies(records, rules, grid.fresh)
         row["majority"] = majority_of(records.y_test)
@@ -368,8 +371,9 @@ def search_tables(found: Search) -> str:
     mine, other = regret(found), regret_elsewhere(found)
     parts = ["### Regret of the rule against the best of the grid\n"]
     parts.append("| problems | cells | rule: mean | worst (where) | best elsewhere: mean | worst |\n|" + "---|" * 6)
-    for kind in [*dict.fromkeys(found.kinds), "all"]:
-        at = np.flatnonzero((found.kinds == kind) | (kind == "all"))
+    held = np.isin(found.names, list(accuracy_problems.HELD_BACK))
+    for kind in [*dict.fromkeys(found.kinds), "all", "held back"]:
+        at = np.flatnonzero((found.kinds == kind) | (kind == "all") | ((kind == "held back") & held))
         if not np.isfinite(mine[at]).any():
             continue
         p, b = np.unravel_index(np.nanargmax(mine[at]), mine[at].shape)
@@ -520,7 +524,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     searching = commands.add_parser("search", help="the rule against a grid, on the development problems")
     searching.add_argument("--only", default="*", help="problems by a pattern with * and ?")
     searching.add_argument("--grid", type=Path, help="an earlier search: take its grid, run the rule anew")
-    searching.add_argument("--every", type=int, default=1, metavar="N", help="the grid on every Nth problem alone")
+    searching.add_argument("--held-back", action="store_true", help="the grid on the problems held back alone")
     searching.add_argument("--read", type=Path, help="print the tables of an earlier search, and run nothing")
     bars = commands.add_parser("bars", help="what a budget buys, on the reported data sets")
     bars.add_argument("--data", help=f"names with commas between; default {TABLES}")
@@ -546,7 +550,8 @@ def run_search(asked: argparse.Namespace, about: dict[str, Any]) -> None:
         names = ", ".join(each.name for each in accuracy_problems.development())
         raise SystemExit(f"--only {asked.only!r} matches no problem; the names are {names}.")
     earlier = None if asked.grid is None else Search.load(asked.grid)
-    found = search(problems, QUICK if asked.quick else Grid(), earlier, asked.every)
+    gridded = accuracy_problems.HELD_BACK if asked.held_back else None
+    found = search(problems, QUICK if asked.quick else Grid(), earlier, gridded)
     if asked.out is not None:
         found.save(asked.out)
     print(f"\n{search_tables(found)}")

@@ -54,6 +54,17 @@ UNCERTAIN = ((0.05, 2.0), (0.1, 2.0), (0.2, 0.7), (0.2, 1.0), (0.2, 2.0), (0.35,
 TABLES = ((1.0, 0.0), (1.0, 1.5), (2.0, 0.0), (2.0, 1.5), (0.0, 0.0), (0.0, 1.5))
 
 
+# Nobody looked at these while the rule's constants were chosen: its regret is that of a new problem there.
+HELD_BACK = frozenset(
+    (
+        "mnist58-pale mnist17-pale mnist35-wrong mnist3-rest7 mnist8-rest7 mnist5-rest14 fashion26 fashion34 "
+        "fashion79 fashion03 fashion46 fashion16 fashion26-few fashion34-few fashion79-few fashion06-pale "
+        "fashion26-pale fashion34-pale fashion79-pale fashion57-pale fashion06-wrong fashion26-wrong "
+        "fashion6-rest7 fashion2-rest14 fashion5-rest14 bank-loan-few bank-age table2 table4"
+    ).split()
+)
+
+
 class Records(NamedTuple):
     """Rows of norm 1 at most, float32, and labels -1 and +1."""
 
