@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from relaydp._atomic import KEEP, PUBLISH, RESULT, find_saved, halves, new_folder
@@ -518,7 +519,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
             config=config,
             versions=_read_json(path, "versions.json"),
             baselines=None if summary.get("baselines") is None else Baselines(**summary["baselines"]),
-            coordinates=Coordinates(**others) if others else None,
+            coordinates=Coordinates(**{name: jnp.asarray(part) for name, part in others.items()}) if others else None,
         )
     except (OSError, KeyError, TypeError, json.JSONDecodeError, ValueError) as error:
         raise InputError(

@@ -62,7 +62,7 @@ def built_in(agents: int, mechanism: str, seed: int, classes: bool = False) -> P
         return huber(data, agents, l2=0.1, record_norm=1.0, clip=1.0, threshold=1.0)
     X *= draw.uniform(0.2, 1.5 * NORM, len(X))[:, None]
     if classes:
-        data = Records(X, np.where(np.arange(len(X)) % 3, 1, -1), classes=[-1, 1], name="audit")
+        data = Records(X, np.where(np.arange(len(X)) % 3, 1, -1), classes=(-1, 1), name="audit")
         return logistic(data, agents, record_norm=NORM)
     if mechanism == "objective":
         data = Records(X, np.where(np.arange(len(X)) % 2, 1.0, -1.0), name="audit")

@@ -118,7 +118,7 @@ def solve_alone(
     ledger, scales = _price(plan, budget)
     if isinstance(source, Secret) and budget is not None:
         check_records(budget, plan.facts.sizes)
-        check_promise(budget.epsilon, budget.delta, plan.numbers, plan.count)
+        check_promise(budget.epsilon, budget.delta, plan.numbers, plan.releases)
         if account is not None and ledger is not None:
             records = int(plan.facts.sizes.sum())
             account.charge(
@@ -133,7 +133,7 @@ def solve_alone(
         x=x,
         accuracy=problem.accuracies(x) if problem.classifies else np.full(len(x), np.nan),
         objective=problem.objectives(x),
-        plf=plan.count,
+        plf=plan.releases,
         epsilon=planned if private else np.inf,
         epsilon_planned=planned,
         epsilon_paper=np.inf if ledger is None or budget is None else ledger.epsilon_paper(budget.delta),
@@ -160,7 +160,7 @@ class _Planned(NamedTuple):
     prepares: bool
 
     @property
-    def count(self) -> int:
+    def releases(self) -> int:
         return len(self.shares)
 
     @property
@@ -189,7 +189,7 @@ def _plan(
         if applies(facts, np.full(facts.agents, budget.rho)):
             rules = rule_alone(facts, budget.rho, activations)
             one, steps = rules[0], [rule.steps for rule in rules]
-            named = {name: np.array([getattr(each, name) for each in steps]) for name in Steps._fields}
+            named = {name: jnp.asarray([getattr(step, name) for step in steps]) for name in Steps._fields}
             return _Planned(one.facts, Steps(**named), spread_over(one.laps, one.first), one.first is not None)
     a, shares = _choose(facts, None if budget is None else budget.rho, activations, public)
     each = (a / float(facts.smoothness.max()), 0.0, 1.0, NEVER)
@@ -198,7 +198,7 @@ def _plan(
 
 def _price(plan: _Planned, budget: Budget | None) -> tuple[Ledger | None, np.ndarray]:
     """A ledger with every release, and their noise, (releases, agents); without a budget there is none."""
-    facts, T = plan.facts, plan.count
+    facts, T = plan.facts, plan.releases
     if budget is None:
         return None, np.zeros((T, facts.agents))
     sensitivity = _sensitivity(plan)
@@ -222,7 +222,7 @@ def _train(problem: Problem, plan: _Planned, scales: np.ndarray, noisy: bool, so
         scales = scales * stretch(plan.numbers, _sensitivity(plan) / scales)
     clip = placed(facts.clip) if noisy else None
     start = placed(np.zeros((facts.agents, facts.dim)))
-    agent_records, change = problem.records_for(plan.count, noisy, rounds=True), None
+    agent_records, change = problem.records_for(plan.releases, noisy, rounds=True), None
     if plan.prepares:
         drawn = draws_for_first(facts.agents, problem) if hidden else None
         asked = First(placed(problem.features_bound(), np.float64), placed(facts.clip), placed(scales[0]))

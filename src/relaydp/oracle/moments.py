@@ -28,10 +28,10 @@ def release_moments(
 
     `draws` is secret noise in units of its lattice, `key` a simulation's; with neither nothing is released.
     """
-    if (key is None) == (draws is None):
-        raise PrivacyError("the mean record needs noise: a simulation's key, or secret draws, and not both.")
     value = unit * agent_records.moments(bound)
     spread = scale[:, None]
-    if draws is None:
+    if key is not None and draws is None:
         return release(value, jnp.broadcast_to(spread, value.shape), key)
-    return release_secret_traced(value, spread, draws)
+    if draws is not None and key is None:
+        return release_secret_traced(value, spread, draws)
+    raise PrivacyError("the mean record needs noise: a simulation's key, or secret draws, and not both.")
