@@ -24,6 +24,12 @@ factor on the rule's models their log-loss would be least: 1 where the rule gets
 `objective="loss"`, and of each agent alone, beside the most frequent class, no privacy, and the range that was
 forecast. No privacy is scikit-learn's logistic regression on the same features, with the ridge that does best on a
 fifth of the training records.
+
+Its small tables are divided among few and many parties. diabetes is a regression: its rows have R^2 instead, 1 - mean
+squared error / variance of the held-out labels, for which the mean, 0, stands in place of the most frequent class, and
+least squares is no privacy. Beside them is what a trusted curator gets who has all records in one place: diffprivlib's
+models on the same features, made in an environment of their own (`curators.peer_python`; with --quick only where there
+is one already). diffprivlib promises pure epsilon (delta = 0), which is more, by its own account.
 """
 
 from __future__ import annotations
@@ -34,9 +40,12 @@ import json
 import math
 import os
 import platform
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,10 +54,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from accuracy_problems import Development
+from curators import all_records, peer_python
 from jax import Array
+from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LogisticRegression
 
 import relaydp as rd
+from relaydp.errors import RelayError
 from relaydp.planning.accuracy import GAINS, MOMENTUM, STRETCH, Rule, noise_of, rule_for
 from relaydp.problem.coordinates import KEPT, find_coordinates
 from relaydp.result import versions
@@ -56,8 +68,11 @@ from relaydp.result import versions
 DELTA = 1e-5
 RIDGES = (1e-3, 1e-4, 1e-5, 1e-6)  # of models without privacy
 TABLES, QUICK_TABLES = "fashion,mnist,cifar10,ijcnn1", "fashion-small"
-SMALL, QUICK_SMALL = "breast-cancer,digits,bank", "breast-cancer"
+SMALL, QUICK_SMALL = "breast-cancer,digits,diabetes,bank", "breast-cancer"
 EPSILONS, SMALL_EPSILONS, PARTIES = (0.1, 0.5, 1.0), (0.1, 1.0, 10.0), (2, 8, 32)
+# Public bounds of diabetes: age, sex, body mass index, blood pressure, six of blood serum; and of what is predicted.
+DIABETES = ((18, 1, 15, 60, 90, 40, 20, 2, 3, 50), (80, 2, 50, 140, 310, 250, 100, 10, 6.5, 130))
+PROGRESSION = (25.0, 346.0)
 
 
 # -- the search
@@ -418,7 +433,8 @@ class Range(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.middle:.4f} ({self.low:.4f} to {self.high:.4f})"
+        middle, low, high = (f"{value:.4f}" if abs(value) < 100.0 else f"{value:.0e}" for value in self)
+        return f"{middle} ({low} to {high})"
 
 
 def range_of(values: np.ndarray) -> Range:
@@ -426,19 +442,40 @@ def range_of(values: np.ndarray) -> Range:
 
 
 def load(name: str) -> rd.Records:
-    """A data set of the catalogue, or bank with a fifth of its records for testing."""
-    if name != "bank":
+    """A data set of the catalogue; or bank or diabetes, with a fifth of its records for testing."""
+    known: dict[str, Any]
+    if name == "bank":
+        X, y = accuracy_problems.bank()
+        known = {"ranges": (0.0, 1.0), "classes": (-1, 1)}
+    elif name == "diabetes":
+        X, y = load_diabetes(return_X_y=True, scaled=False)
+        low, high = PROGRESSION
+        y, known = 2.0 * (y - low) / (high - low) - 1.0, {"ranges": DIABETES}
+    else:
         return rd.load_data(name)
-    X, y = accuracy_problems.bank()
     order = np.random.default_rng(0).permutation(len(X))
     test, train = np.split(order, [len(X) // 5])
-    known: dict[str, Any] = {"ranges": (0.0, 1.0), "classes": (-1, 1)}
     return rd.Records(X[train], y[train], name=name, test=rd.Records(X[test], y[test], **known), **known)
 
 
 def make_problem(records: rd.Records, agents: int) -> rd.Problem:
+    if records.name == "diabetes":
+        return rd.least_squares(records, agents=agents, intercept=True, record_norm="typical", label_bound=1.0)
     many = len(np.unique(records.y)) > 2
     return (rd.softmax if many else rd.logistic)(records, agents=agents, record_norm=1.0)
+
+
+def scores(problem: rd.Problem, models: np.ndarray) -> np.ndarray:
+    """Of each model on the held-out records: accuracy, or R^2 of a regression. NaN where a run diverged."""
+    fine = np.isfinite(models).all(axis=1)
+    found = np.full(len(models), np.nan)
+    if problem.classifies:
+        found[fine] = problem.accuracies(models[fine])
+        return found
+    test = problem.held_out
+    errors = [np.mean((problem.predict(x, test.X) - test.y) ** 2) for x in models[fine]]
+    found[fine] = 1.0 - np.array(errors) / test.y.var()
+    return found
 
 
 def bar_rows(
@@ -450,7 +487,7 @@ def bar_rows(
     loss: bool = True,
     without: float | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per epsilon. `loss` runs objective="loss", too; `without` is the accuracy without privacy, if known."""
+    """One row per epsilon. `loss` runs objective="loss", too; `without` is the score without privacy, if known."""
     problem = make_problem(records, agents)
     graph = rd.ring(agents) if agents > 2 else rd.complete(agents)
     budgets = [rd.Budget(epsilon, DELTA) for epsilon in epsilons]
@@ -458,19 +495,20 @@ def bar_rows(
         without = no_privacy(records)
     test = records.test
     assert test is not None
-    most = majority_of(test.y)
+    most = majority_of(test.y) if problem.classifies else 0.0
     options: dict[str, Any] = {"reference": False, "progress": False}
     ours = rd.sweep(problem, graph, seeds, budgets, **options)
     plain = rd.sweep(problem, graph, seeds, budgets, objective="loss", **options) if loss else None
     rows = []
     for budget in budgets:
         plan = rd.plan(problem, graph, budget)
-        alone = np.array([rd.solve_alone(problem, budget, seed=seed).accuracy.mean() for seed in seeds])
+        alone = np.array([scores(problem, rd.solve_alone(problem, budget, seed=seed).x).mean() for seed in seeds])
         row = {"data": records.name, "agents": agents, "epsilon": budget.epsilon, "majority": most, "without": without}
-        row |= {"default": range_of(ours.accuracy[ours.of(budget)]), "alone": range_of(alone)}
+        row["score"] = "accuracy" if problem.classifies else R_SQUARED
+        row |= {"default": range_of(scores(problem, ours.x[ours.of(budget)])), "alone": range_of(alone)}
         row |= {"algorithm": plan.algorithm.name, "laps": plan.activations}
         if plain is not None:
-            row["loss"] = range_of(plain.accuracy[plain.of(budget)])
+            row["loss"] = range_of(scores(problem, plain.x[plain.of(budget)]))
         if plan.expected is not None:
             low, _, high = row["forecast"] = plan.expected.accuracy(most, without)
             row["within"] = bool(low <= row["default"].middle <= high)
@@ -479,40 +517,101 @@ def bar_rows(
 
 
 def no_privacy(records: rd.Records) -> float:
-    """Test accuracy of `fitted`, on the features as the loss sees them: scaled, and shrunk to the record norm."""
+    """Test accuracy of `fitted`, on the features as the loss sees them: scaled, and shrunk to the record norm. Of a
+    regression, R^2 of least squares."""
     problem = make_problem(records, 1)
-    held = problem.working_records.dense()
-    return float(problem.accuracy(fitted(np.asarray(held.X), np.asarray(held.y), True).coef_.T.ravel()))
+    x = fitted(*all_records(problem), True).coef_.T.ravel() if problem.classifies else rd.minimise(problem).x
+    return float(scores(problem, x[None])[0])
+
+
+def by_a_curator(
+    records: rd.Records, epsilons: Sequence[float], seeds: Sequence[int], python: Path
+) -> tuple[dict[float, Range], dict[str, str]]:
+    """diffprivlib's scores on the same features, and versions; `python` is its interpreter."""
+    problem = make_problem(records, 1)
+    assert records.test is not None
+    X, y = all_records(problem)
+    X_test, y_test = all_records(make_problem(replace(records.test, name=records.name, **_known_of(records)), 1))
+    found, about = {}, {}
+    for epsilon in epsilons:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "problem.npz"
+            kind = "logistic" if problem.classifies else "linear"
+            np.savez(file, X=X, y=y, X_test=X_test, y_test=y_test, kind=kind, epsilon=epsilon, seeds=np.asarray(seeds))
+            script = Path(__file__).parent / "diffprivlib_run.py"
+            done = subprocess.run([python, script, file], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"diffprivlib failed in {python}:\n{done.stderr}")
+        printed = json.loads(done.stdout.strip().splitlines()[-1])
+        found[epsilon], about = range_of(np.array(printed["scores"])), printed["versions"]
+    return found, about
+
+
+def _known_of(records: rd.Records) -> dict[str, Any]:
+    """What is public of training records holds for their test records."""
+    return {"ranges": records.ranges, "classes": records.classes}
 
 
 BAR_HEAD = (
     '| data | epsilon | most frequent class | no privacy | default | objective="loss" | each agent alone '
     "| forecast | median in it |\n|" + "---|" * 9
 )
-SMALL_HEAD = "| data | parties | epsilon | most frequent class | no privacy | relay | each alone |\n|" + "---|" * 7
+SMALL_HEAD = (
+    "| data | parties | epsilon | most frequent class | no privacy | relay | each alone | a curator, diffprivlib |\n|"
+    + "---|" * 8
+)
+R_SQUARED = "R^2"
 
 
 def bar_line(row: dict[str, Any]) -> str:
-    low, _, high = row["forecast"]
-    cells = [row["data"], f"{row['epsilon']:g}", f"{row['majority']:.4f}", f"{row['without']:.4f}"]
+    cells = [_data(row), f"{row['epsilon']:g}", f"{row['majority']:.4f}", f"{row['without']:.4f}"]
     cells += [str(row["default"]), str(row["loss"]), f"{row['alone'].middle:.4f}"]
+    if "forecast" not in row:
+        return _line([*cells, "-", "-"])
+    low, _, high = row["forecast"]
     return _line([*cells, f"{low:.4f} to {high:.4f}", "yes" if row["within"] else "no"])
 
 
 def small_line(row: dict[str, Any]) -> str:
-    cells = [row["data"], str(row["agents"]), f"{row['epsilon']:g}", f"{row['majority']:.4f}", f"{row['without']:.4f}"]
-    return _line([*cells, str(row["default"]), str(row["alone"])])
+    cells = [_data(row), str(row["agents"]), f"{row['epsilon']:g}", f"{row['majority']:.4f}", f"{row['without']:.4f}"]
+    return _line([*cells, str(row["default"]), str(row["alone"]), str(row.get("curator", "-"))])
+
+
+def _data(row: dict[str, Any]) -> str:
+    return row["data"] if row["score"] == "accuracy" else f"{row['data']} ({row['score']})"
 
 
 def bar_counts(rows: Sequence[dict[str, Any]]) -> str:
-    """How many forecasts held, and where the relay's median is below that of each party alone."""
+    """How many forecasts held, and where the relay is below each party alone."""
     forecasts = [row["within"] for row in rows if "within" in row]
-    below = [row for row in rows if row["default"].middle < row["alone"].middle]
-    where = ", ".join(f"{row['data']} with {row['agents']} at epsilon {row['epsilon']:g}" for row in below) or "nowhere"
+    below = [row for row in rows if row["default"].middle < row["alone"].low]
+    less = [row for row in rows if row["alone"].low <= row["default"].middle < row["alone"].middle]
     return (
-        f"{sum(forecasts)} of {len(forecasts)} medians lie in the range that was forecast. "
-        f"The relay's median is below that of each alone: {where}."
+        f"{sum(forecasts)} of {len(forecasts)} medians lie in the range that was forecast. In {len(below)} of "
+        f"{len(rows)} rows the relay is below each alone by more than the spread of seeds, its median being below the "
+        f"least of each alone over the seeds: {_where(below)}. In {len(less)} more its median is below that of each "
+        f"alone, within the spread: {_where(less)}."
     )
+
+
+def _where(rows: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(f"{row['data']} with {row['agents']} at epsilon {row['epsilon']:g}" for row in rows) or "nowhere"
+
+
+def small_note(rows: Sequence[dict[str, Any]], peer: dict[str, str]) -> str:
+    """What the columns of the small table are."""
+    parts = ["Medians, with the least and the most over the seeds; each alone is the mean over the parties."]
+    regressions = dict.fromkeys(row["data"] for row in rows if row["score"] == R_SQUARED)
+    if regressions:
+        parts.append(f"Rows of {', '.join(regressions)} are R^2 on the held-out records, the others accuracies.")
+    made = "- where no environment for it could be made"
+    if peer:
+        made = "here " + ", ".join(f"{name} {version}" for name, version in peer.items())
+    parts.append(
+        f"Relay and each alone are planned for (epsilon, {DELTA:g}). A curator is trusted and has all records in one "
+        f"place; diffprivlib promises pure epsilon (delta = 0), by its own account ({made})."
+    )
+    return " ".join(parts)
 
 
 # -- the command
@@ -536,7 +635,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     about = {**versions(), "cores": os.cpu_count(), "system": platform.platform()}
     print(", ".join(f"{name} {value}" for name, value in about.items()) + "\n", flush=True)
-    (run_search if asked.command == "search" else run_bars)(asked, about)
+    try:
+        (run_search if asked.command == "search" else run_bars)(asked, about)
+    except RelayError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def run_search(asked: argparse.Namespace, about: dict[str, Any]) -> None:
@@ -571,14 +674,22 @@ def run_bars(asked: argparse.Namespace, about: dict[str, Any]) -> None:
     for name in large:
         rows += (new := bar_rows(load(name), epsilons, seeds))
         print("\n".join(map(bar_line, new)), flush=True)
+    python = peer_python(make=not asked.quick) if tables else None
     if tables:
         print(f"\n{SMALL_HEAD}", flush=True)
+    peer: dict[str, str] = {}
     for name in tables:
         records = load(name)
         without = no_privacy(records)
+        curator, peer = ({}, peer) if python is None else by_a_curator(records, few, seeds, python)
         for agents in parties:
-            rows += (new := bar_rows(records, few, seeds, agents, loss=False, without=without))
+            new = bar_rows(records, few, seeds, agents, loss=False, without=without)
+            new = [row | ({"curator": curator[row["epsilon"]]} if curator else {}) for row in new]
+            rows += new
             print("\n".join(map(small_line, new)), flush=True)
+    if tables:
+        print(f"\n{small_note(rows, peer)}")
+        about["diffprivlib"] = peer
     print(f"\n{bar_counts(rows)}")
     if asked.out is not None:
         asked.out.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
