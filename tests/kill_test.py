@@ -106,7 +106,7 @@ def run_early(settings: Any, log: str, hook: Any = None) -> None:
     """An agent that sends before it commits; its neighbours' memory is all that is left to stop it."""
     from relaydp.network.messages.outbox import Unreachable
     from relaydp.network.messages.relaying import Relaying
-    from relaydp.network.messages.rounds import Rounds
+    from relaydp.network.messages.rounds import InRounds
 
     async def insist(peer: Any, message: Any) -> None:
         """What was never taken in cannot be told from what comes later, so a slow neighbour is waited for."""
@@ -134,7 +134,7 @@ def run_early(settings: Any, log: str, hook: Any = None) -> None:
         return unsafe
 
     Relaying._hold = sending_first(Relaying._hold)
-    Rounds._advance = sending_first(Rounds._advance)
+    InRounds._advance = sending_first(InRounds._advance)
     run_watched(settings, log, hook)
 
 

@@ -69,7 +69,7 @@ def test_a_run_says_it_before_anything_is_spent(tmp_path):
 
 
 def test_a_forecast_without_a_warning_is_told_once():
-    done = call("run", "--data", "breast-cancer", "--agents", "3", "--activations", "3", "--epsilon", "40")
+    done = call("run", "--data", "breast-cancer", "--agents", "3", "--epsilon", "40")
     assert done.exit_code == 0 and done.stderr == "", done.stderr
     assert done.stdout.count("Of what a model without privacy gains") == 1
 

@@ -505,7 +505,7 @@ def test_a_time_out_says_what_was_waited_for():
 
 def test_growth_is_looked_for_where_the_simulator_looks():
     class Plan:
-        route, activations = range(60), 60
+        route, activations, preparing, training = range(60), 60, 0, 60
         algorithm = type("algorithm", (), {"kind": "rounds"})
         facts = type("facts", (), {"agents": 4})
 

@@ -384,7 +384,7 @@ def test_a_private_run_is_refused_before_a_record_is_touched(name, mechanism, mo
     with pytest.raises(rd.errors.PrivacyError) as refused:
         rd.solve(problem, rd.ring(4), name, mechanism, account=account, **options)
     said = str(refused.value)
-    for part in (f"{name} arrived with a budget", "real numbers", "float64", "lattice", "seed=", "'recal'"):
+    for part in (f"{name} has a budget", "real numbers", "float64", "lattice", "seed=", "'recal'"):
         assert part in said
     assert f"'{INSTEAD[name]}'" in said and account.fits == []
 

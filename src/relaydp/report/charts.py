@@ -164,7 +164,7 @@ def convergence(runs: Sequence[Run]) -> Chart | None:
     if not series:
         return None
     y = _having((GAP, ERROR, ACCURACY), series)
-    if GAP not in y:  # without a reference there is no gap: the objective itself
+    if not all(GAP.key in one.columns for one in series):  # without a reference there is no gap: the objective itself
         y = [OBJECTIVE, *y]
     notes = [f"{one.label} has no epsilon to be drawn against." for one in series if "epsilon" not in one.columns]
     return Chart(
