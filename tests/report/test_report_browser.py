@@ -216,7 +216,9 @@ def test_axes_lines_and_tables_follow_the_choices(visit):
     page = visit()
     chart = page.locator("#chart-convergence")
     drawn = chart.locator(".drawing")
-    assert "objective, F(x)" in drawn.get_attribute("aria-label") and "open ends at" in drawn.get_attribute("aria-label")
+    assert "objective, F(x)" in drawn.get_attribute("aria-label") and "open ends at" in drawn.get_attribute(
+        "aria-label"
+    )
     chart.locator("select").nth(0).select_option("accuracy")
     chart.locator("select").nth(1).select_option("epsilon")
     label = drawn.get_attribute("aria-label")
