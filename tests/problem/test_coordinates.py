@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 import relaydp as rd
 from relaydp.arrays import placed
 from relaydp.auditing.noise import clipped_means, mean_moments
-from relaydp.problem.coordinates import KEPT, NEAR, POWER, Coordinates, classes_of, find_coordinates
+from relaydp.problem.coordinates import (
+    FARTHEST,
+    KEPT,
+    LONGER,
+    NEAR,
+    RAREST,
+    SHORTER,
+    Coordinates,
+    classes_of,
+    find_coordinates,
+)
 
 SIZES = (40, 25, 60)
 LOSSES = {"logistic": (-1, 1), "softmax": (0, 1, 2)}
@@ -123,7 +133,8 @@ def test_whatever_is_released_gives_a_change_that_can_be_used(told, variance, bo
     told = np.array([*np.resize(told, classes * len(told)), 0.3, *([0.1] * classes)])
     change = find_coordinates(placed(told), placed(variance), placed(bound), intercept, outputs)
     assert all(np.isfinite(part).all() for part in change) and float(change.length) > 0
-    assert 16**-POWER <= float(change.pace) <= 16**POWER
+    longest = (4.0 * RAREST * (1.0 - RAREST)) ** -LONGER
+    assert FARTHEST**-SHORTER <= float(change.pace) <= longest * (1 + 1e-12)
     size = np.linalg.norm(change.direction)
     assert size == pytest.approx(1.0) or size == 0.0
 
@@ -170,34 +181,40 @@ def test_the_worst_pairs_move_it_by_all_of_that(other):
 # -- the pace
 
 
-def classes_apart(distance, seed=0):
-    """The moments of two classes, equally frequent, whose means are this far apart."""
+def classes_apart(distance, every=2, seed=0):
+    """The moments of two classes whose means are this far apart; the second has one of `every` records."""
     draw = np.random.default_rng(seed)
-    y = np.arange(4000) % 2
-    X = 0.2 * draw.normal(size=(4000, 10)) + distance * np.outer(y - 0.5, np.eye(10)[3])
-    problem = rd.logistic(rd.Records(X, 2 * y - 1, classes=[-1, 1]), agents=1, record_norm=5.0)
+    second = np.arange(4000) % every == 0
+    X = 0.2 * draw.normal(size=(4000, 10)) + distance * np.outer(second - 0.5, np.eye(10)[3])
+    problem = rd.logistic(rd.Records(X, np.where(second, 1, -1), classes=[-1, 1]), agents=1, record_norm=5.0)
     return mean_moments(problem)[0]
 
 
+def pace_of(told, variance=0.0):
+    return float(find_coordinates(placed(told), placed(variance), placed(5.0), False, 1).pace)
+
+
 def test_classes_that_are_far_apart_take_shorter_steps():
-    paces = []
-    for distance in (0.01, 0.1, 0.3, 1.0, 3.0):
-        change = find_coordinates(placed(classes_apart(distance)), placed(0.0), placed(5.0), False, 1)
-        paces.append(float(change.pace))
-    assert (np.diff(paces) <= 0).all() and paces[0] > 1.5 and paces[-1] < 0.6
+    paces = [pace_of(classes_apart(distance)) for distance in (0.01, 0.1, 0.3, 1.0, 3.0)]
+    assert (np.diff(paces) <= 0).all() and paces[:2] == pytest.approx([1.0, 1.0], rel=1e-6) and paces[-1] < 0.4
     # by hand: half of the classes' distance, squared, as a share of the records' mean square
     distance, told = 0.3, classes_apart(0.3)
-    change = find_coordinates(placed(told), placed(0.0), placed(5.0), False, 1)
-    square = 2 * 5.0 * told[20]
-    assert float(change.pace) == pytest.approx(((distance / 2) ** 2 / square / NEAR) ** -POWER, rel=0.1)
+    d = (distance / 2) ** 2 / (2 * 5.0 * told[20])
+    assert d > NEAR and paces[2] == pytest.approx((NEAR / d) ** SHORTER, rel=0.1)
+
+
+def test_a_rare_class_takes_longer_steps():
+    """By hand: with shares p and 1 - p, v is 4 p (1 - p)."""
+    paces = {every: pace_of(classes_apart(0.01, every)) for every in (2, 4, 20)}
+    for every, pace in paces.items():
+        assert pace == pytest.approx((4 / every * (1 - 1 / every)) ** -LONGER, rel=1e-3)
 
 
 def test_a_pace_that_noise_would_decide_is_1():
     draw, told = np.random.default_rng(0), classes_apart(1.0)
     for scale, near in ((1e-3, 0.1), (30.0, 0.99)):
         noisy = told + scale * draw.normal(size=told.shape)
-        pace = float(find_coordinates(placed(noisy), placed(scale**2), placed(5.0), False, 1).pace)
-        assert (abs(math.log(pace)) < 0.01) == (near == 0.99)
+        assert (abs(math.log(pace_of(noisy, scale**2))) < 0.01) == (near == 0.99)
 
 
 # -- gradients

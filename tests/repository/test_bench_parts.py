@@ -16,10 +16,8 @@ import accuracy  # noqa: E402
 import accuracy_parts as parts  # noqa: E402
 import accuracy_problems  # noqa: E402
 
-BUDGET, SMALL = (
-    rd.Budget(1.0, 1e-5),
-    rd.Budget(0.01, 1e-5),
-)  # with the small one nothing is to be seen, and none prepares
+BUDGET = rd.Budget(20.0, 1e-5)  # enough to see that the classes are of different sizes
+SMALL = rd.Budget(0.01, 1e-5)  # nothing is to be seen, and no lap prepares
 SEEDS = (0, 1)
 
 
@@ -105,15 +103,15 @@ def test_the_table_has_a_row_for_every_part(tmp_path, capsys, monkeypatch):
     parts.main(["--data", "tiny", "--seeds", "2", "--out", str(file)])
     rows = json.loads(file.read_text())["rows"]
     printed = capsys.readouterr().out
-    assert f"jax {jax.__version__}" in printed and "| part | tiny, 0.01 | tiny, 1 | mean |" in printed
+    assert f"jax {jax.__version__}" in printed and "| part | tiny, 0.01 | tiny, 20 | mean |" in printed
     titles = [*parts.PARTS, parts.RECAL]
-    assert [(row["part"], row["epsilon"]) for row in rows] == [(title, e) for title in titles for e in (0.01, 1.0)]
+    assert [(row["part"], row["epsilon"]) for row in rows] == [(title, e) for title in titles for e in (0.01, 20.0)]
     unchanged = {row["part"] for row in rows if row["accuracy"] is None}
     assert unchanged == {name for name, part in parts.PARTS.items() if part.of_preparing}
     held = {(row["part"], row["epsilon"]): row["accuracy"] for row in rows}
-    base = held["default", 1.0]
+    base = held["default", 20.0]
     assert f"| default | {held['default', 0.01]:.4f} | {base:.4f} |" in printed
-    assert f"| no lap that prepares | - | {100 * (held['no lap that prepares', 1.0] - base):+.2f} |" in printed
+    assert f"| no lap that prepares | - | {100 * (held['no lap that prepares', 20.0] - base):+.2f} |" in printed
     assert all(f"\n| {title} |" in printed for title in titles)
 
 

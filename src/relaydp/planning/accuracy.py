@@ -9,7 +9,7 @@ noise of the mean gradient if the whole budget were spent on one release, as a s
     (2)  first    = 1/20 of the budget on a lap that prepares (`problem.coordinates`), where there is something to see
     (3)  clip c   = G / 5                                       G: the most that a record's gradient can be
     (4)  laps     = 100                                         every lap spends the same
-    (5)  step     = 2^-4.7 (G / 5 c) / (noise G^2)              on a model that is asked at a times itself; from a noise
+    (5)  step     = 2^-4.7 (784/q)^0.2 (G / 5 c) / (noise G^2)  on a model that is asked at a times itself; from a noise
                                                                 of 2^-9.5 on less, by its 0.15th power
     (6)  momentum = 0.85 at most, and steps shrink to nothing, in equal parts, until the last lap
 
@@ -18,7 +18,8 @@ so few constants serve them all. (3) Below the largest gradient the noise is sma
 force until it is classified with some margin. Much further below G a model answers the most frequent class where labels
 are uncertain, however little noise there is. (4) Laps cost noise and buy movement; what decides is step and laps
 together, and any number of laps with its own step does nearly as well. (5) Noise in x grows like step x noise, and
-their product is nearly the same for all problems. (6) Momentum carries noise along, and steps that shrink take the
+their product is nearly the same for all problems; what it adds to a score grows with the number of columns q, so that
+fewer allow for longer steps. (6) Momentum carries noise along, and steps that shrink take the
 noise of earlier laps out of the model, which is then about 1.7 times as long as the one of least log-loss. Gradients
 are asked for at 1.7 x, so that x itself has the right length.
 
@@ -39,7 +40,8 @@ from relaydp.problem import Facts
 
 CLIP = 0.2  # c / G
 LAPS, TRAVEL, FEWEST = 100, 1.5, 25  # with other laps, from 25 on, the step is (100 / laps)^1.5 times as long
-REACH = 2.0**-4.7  # step x noise
+REACH = 2.0**-4.7  # step x noise, for
+NUMBERS, FEWER = 784, 0.2  # so many numbers in the model; and the power by which it grows as they are fewer
 FALL, MUCH = 0.15, 2.0**-9.5  # the power by which it falls with the noise, from which noise on
 LEAST = 2.0**-13  # of the noise that a step is made for
 MOMENTUM = 0.85  # at most
@@ -132,7 +134,7 @@ def _rule(facts: Facts, noise: float, laps: int | None, prepare: bool) -> Rule:
     count = LAPS if laps is None else laps - before
     left = noise if first is None else noise / math.sqrt(1.0 - first)
     longer = (LAPS / max(count, FEWEST)) ** TRAVEL
-    reach = REACH * min(1.0, (MUCH / noise) ** FALL)
+    reach = REACH * (NUMBERS / facts.dim) ** FEWER * min(1.0, (MUCH / noise) ** FALL)
     step = reach * longer * (CLIP * most / clip) / (max(left, LEAST) * most**2) / STRETCH
     if facts.modulus > 0.0:  # a ridge is not clipped: with it a step has a limit
         step = min(step, 0.75 * MOST / (STRETCH * facts.modulus))

@@ -12,12 +12,12 @@ w_c and share p_c, of the mean record w = sum_c w_c, and of the mean square of w
 The rest is public arithmetic. With the direction u = w/|w|,
 
     (2)  P = b (I - (1 - k) u u'),                              b = B / sqrt(r^2 + k^2 |w|^2)
-    (3)  pace = (d / NEAR)^-POWER,                              d = 2 sum_c |P (w_c - p_c w)|^2 / B^2
+    (3)  pace = min(1, NEAR / d)^0.7 / v^0.3,                   d = 2 sum_c |P (w_c - p_c w)|^2 / (v B)^2
 
 P takes most of what is common out of a record, and brings what is left to the length that a plan is made for: the
 P a_j have a mean square of about B^2. A model z in these coordinates is x = P z in the records' own. d is how far apart
-the classes are, and steps are multiplied by the pace. The start is the x along u for which the mean record has the
-classes' log-odds.
+the classes are, and v, the mean of 4 p_c (1 - p_c) over the classes, how evenly they are mixed: 1 for two of the same
+size. Steps are multiplied by the pace. The start is the x along u for which the mean record has the classes' log-odds.
 
 Replacing one record moves (1) by at most 2B/m_i: with |a| = s and |a'| = t, the square of what changes is, in one class
 and in two,
@@ -42,8 +42,8 @@ from jaxtyping import Array, Float
 KEPT = 0.2  # k
 LEAST = 0.05  # of r beside B, and of |w| where classes are told along it
 RAREST = 0.01  # the least share of a class that is believed
-NEAR, POWER = 0.05, 0.35  # the d at which the pace is 1, and how fast it falls
-CLOSEST, FARTHEST = 1.0 / 16.0, 16.0  # of d, beside NEAR
+NEAR, FARTHEST = 0.05, 16.0  # the d from which on steps are shorter; and the largest d / NEAR that makes them so
+SHORTER, LONGER = 0.7, 0.3  # the powers of (3)
 
 
 class Coordinates(NamedTuple):
@@ -119,13 +119,14 @@ def _pace(
     features: int,
 ) -> Float[Array, ""]:
     """(3), by as much as noise leaves of d."""
-    unit = (change.length / bound) ** 2
+    mixed = jnp.mean(4.0 * shares * (1.0 - shares))
+    unit = 2.0 * (change.length / (mixed * bound)) ** 2
     moved = change(apart.T.reshape(-1)) / change.length
-    noise = 2.0 * unit * features * variance * (shares.size - 2.0 + shares.size * jnp.sum(shares**2))
-    d = 2.0 * unit * jnp.sum(moved * moved) - noise
+    noise = unit * features * variance * (shares.size - 2.0 + shares.size * jnp.sum(shares**2))
+    d = unit * jnp.sum(moved * moved) - noise
     doubt = noise * jnp.sqrt(2.0 / features)
     trust = 1.0 / (1.0 + (doubt / NEAR) ** 2)
-    return jnp.clip(d / NEAR, CLOSEST, FARTHEST) ** (-POWER * trust)
+    return (jnp.clip(d / NEAR, 1.0, FARTHEST) ** SHORTER * mixed**LONGER) ** -trust
 
 
 def _shrunk(values: Array, variance: Array) -> Array:
