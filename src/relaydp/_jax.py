@@ -9,11 +9,13 @@ float64         switched on: problems are solved to 1e-12, and noise needs enoug
                 program switches float64 off later, a run with noise is refused (`release` in privacy/mechanism.py,
                 `release_secret_traced` in privacy/secret.py), and a run without noise computes in float32
 drawing         one way to draw from a key, so that a simulation depends on its seed alone
-compiled code   kept in the user's cache folder (`_keep_compiled`)
+compiled code   kept in the user's cache folder, from the first array on that is placed (`keep_compiled`): importing
+                touches no file
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 import zlib
@@ -38,7 +40,8 @@ def _need_float64() -> None:
     jax.config.update("jax_enable_x64", True)
 
 
-def _keep_compiled() -> None:
+@functools.cache
+def keep_compiled() -> None:
     """Let JAX keep what it compiles in the user's cache folder: a second process starts some 3 s earlier.
 
     RELAYDP_COMPILED=0 turns it off, RELAYDP_COMPILED=FOLDER moves it; JAX's own settings, where there are any, stand.
@@ -88,4 +91,3 @@ def _folder_of_this_processor(asked: str) -> str | None:
 _need_float64()
 # One way to draw from a key, whatever the environment says: a simulation's seed is all that it depends on.
 jax.config.update("jax_threefry_partitionable", True)
-_keep_compiled()

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.typing import DTypeLike
 
-import relaydp._jax  # noqa: F401 (JAX's settings)
+from relaydp._jax import keep_compiled
 
 
 def placed(value: Any, dtype: DTypeLike | None = None) -> jax.Array:
@@ -18,4 +18,5 @@ def placed(value: Any, dtype: DTypeLike | None = None) -> jax.Array:
     >>> placed([1.0, 2.0]).dtype.name
     'float64'
     """
+    keep_compiled()
     return jax.device_put(np.array(value, dtype))

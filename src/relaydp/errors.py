@@ -7,6 +7,7 @@ RelayError              everything below; the command line turns it into one par
 
 import difflib
 from collections.abc import Iterable
+from types import UnionType
 
 
 class RelayError(ValueError):
@@ -37,6 +38,18 @@ def choose(kind: str, name: object, allowed: Iterable[str]) -> str:
     what, _, where = kind.partition(" in ")
     place = f" in {where}" if where else ""
     raise InputError(f"unknown {what} {name!r}{place}; it must be one of: {', '.join(names)}.{hint}")
+
+
+def check_kind(name: str, value: object, kind: type | UnionType | tuple[type, ...], needed: str) -> None:
+    """Refuse a value of another kind than a function takes, and say what makes the right one.
+
+    >>> check_kind("graph", "ring", dict, "a Graph, such as rd.ring(8)")
+    Traceback (most recent call last):
+        ...
+    relaydp.errors.InputError: graph='ring'; needed a Graph, such as rd.ring(8).
+    """
+    if not isinstance(value, kind):
+        raise InputError(f"{name}={short(value)}; needed {needed}.")
 
 
 def short(value: object) -> str:

@@ -46,7 +46,7 @@ import numpy as np
 
 from relaydp._atomic import KEEP, PUBLISH, RESULT, find_saved, halves, new_folder
 from relaydp.certificate import make_certificate, plain
-from relaydp.errors import InputError
+from relaydp.errors import InputError, check_kind
 from relaydp.privacy import PRICED, SOUND, Budget, Ledger
 from relaydp.problem import Reference
 from relaydp.problem.coordinates import Coordinates
@@ -472,6 +472,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
         >>> again
         Result(recal, finished, no guarantee, plf=20, messages=80)
     """
+    check_kind("folder", folder, str | os.PathLike, "the path of a result folder")
     path = Path(folder)
     try:
         config, summary = _read_json(path, "config.json"), _read_json(path, "summary.json")
@@ -482,6 +483,8 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
         others = {name.removeprefix("to_"): part for name, part in model.items() if name.startswith("to_")}
         sent, best = _read_arrays(path, "transcript.npz"), _read_arrays(path, "reference.npz")
         ledger, trace = find_saved(path, "ledger.json"), find_saved(path, "trace.csv")
+        plan = _read_json(path, "plan.json")
+        _check_tables(config, summary, plan)
         asked = config["solve"]["budget"]
         secret = bool(summary["private"]) and "walk_seed" in config["solve"]
         kept = secret and summary["mechanism"] in SOUND
@@ -509,7 +512,7 @@ def load_result(folder: str | os.PathLike[str]) -> Result:
             messages_paper=summary["messages_paper"],
             ledger=None if ledger is None else Ledger.from_json(json.loads(ledger.read_text())),
             steps=namedtuple("Steps", steps)(**steps),
-            plan=_read_json(path, "plan.json"),
+            plan=plan,
             trace=None if trace is None else Trace.from_csv(trace),
             transcript=None if sent is None else _read_transcript(sent),
             reference=None
@@ -533,7 +536,24 @@ def _read_json(folder: Path, name: str) -> dict[str, Any]:
     found = [json.loads((part / name).read_text()) for part in halves(folder) if (part / name).is_file()]
     if not found:
         raise OSError(f"it has no {name}")
+    if not all(isinstance(part, dict) for part in found):
+        raise TypeError(f"{name} is not a table of names and values")
     return _merged(*found)
+
+
+def _check_tables(config: dict[str, Any], summary: dict[str, Any], plan: dict[str, Any]) -> None:
+    """Refuse a folder in which somebody has changed what everything else relies on."""
+    tables = {f"{name} in config.json": config[name] for name in ("problem", "graph", "solve")}
+    if plan.get("expected_gain") is not None:
+        tables["expected_gain in plan.json"] = plan["expected_gain"]
+    for name, value in tables.items():
+        if not isinstance(value, dict):
+            raise TypeError(f"{name} is not a table of names and values")
+    texts = {f"{name} in summary.json": summary[name] for name in ("status", "message", "algorithm", "graph")}
+    texts |= {"mechanism in summary.json": summary["mechanism"] or "", "loss in config.json": config["problem"]["loss"]}
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is not a text")
 
 
 def _read_arrays(folder: Path, name: str) -> dict[str, np.ndarray] | None:

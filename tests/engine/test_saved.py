@@ -350,7 +350,7 @@ def test_a_simulation_is_repeated_bit_for_bit_and_another_seed_is_another_run(sa
 
 def test_a_rerun_needs_what_is_kept(saved, shared, tmp_path):
     """Without keep/ nobody knows where the records are; a simulation without its seed does not become private."""
-    with pytest.raises(InputError, match="is said in keep/"):
+    with pytest.raises(InputError, match="only keep/ says where"):
         rd.rerun(shared, seed=0)
     folder = shutil.copytree(saved["simulation"][1], tmp_path / "cut")
     config = read(folder / "keep" / "config.json")

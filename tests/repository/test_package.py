@@ -69,6 +69,11 @@ def hidden_ways(text):
                 yield "sys.modules"  # under another name nothing below would find it
         elif isinstance(node, ast.ImportFrom):
             found = {(node.module or "").split(".")[0]}
+            if found == {"relaydp"}:  # a name that another module of ours has bound
+                taken = {alias.name for alias in node.names}
+                found |= taken & HIDDEN_WAYS
+                if taken & {"relaydp", "sys", "builtins", "*"}:
+                    yield "relaydp."
             if node.module == "sys" and any(alias.name in ("modules", "*") for alias in node.names):
                 yield "sys.modules"
         elif isinstance(node, ast.Name):
@@ -112,7 +117,11 @@ def test_what_is_imported_by_name_is_imported_in_listed_files():
     assert {name: ways for name, ways in users.items() if ways and name not in MAY_IMPORT_BY_NAME} == {}
     assert {name for name in MAY_IMPORT_BY_NAME if not users[name]} == set(), "these need no exception any more"
     for path in (SOURCE / name for name in MAY_IMPORT_BY_NAME):  # and what they import is theirs to import
-        for node in ast.walk(ast.parse(path.read_text())):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        for node in nodes:
+            if isinstance(node, ast.Attribute) and node.attr in ("import_module", "__import__"):
+                assert id(node) in called, f"{path.relative_to(SOURCE)}: {ast.unparse(node)} gets another name"
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
                 wanted = ast.unparse(node.args[0])
                 ours = wanted in ("_HOMES[name]", "_PACKAGES[name]") and path.name == "__init__.py"
@@ -142,6 +151,10 @@ def test_what_is_imported_by_name_is_imported_in_listed_files():
         "import relaydp._jax\nrelaydp.network.operations.agent.main()",
         "import relaydp._jax\neverything = relaydp",
         "from relaydp.graph import routes\nroutes.relaydp.solve",
+        "from relaydp.graph.routes import relaydp as top\nproblem = top.Problem",
+        "from relaydp.cluster.connection import importlib as il\nil.import_module('relaydp.network')",
+        "from relaydp.cli.main import sys as system\nsystem.modules['relaydp.network']",
+        "from relaydp.graph.routes import *",
     ],
 )
 def test_no_way_to_import_by_name_is_missed(code):
@@ -175,6 +188,25 @@ def test_the_process_with_the_records_takes_nothing_that_talks_to_others():
     for path in sorted((SOURCE / "network" / "records").glob("*.py")):
         used = {name for name in imported_names(path) if name.startswith(talking)}
         assert used == RECORDS_TAKE.get(path.name, set()), path.name
+
+
+# What talks to others, or could: neither the process with the records nor anything below the network may import it.
+TALKING = {"ftplib", "grpc", "http", "requests", "smtplib", "socket", "socketserver", "ssl", "urllib", "xmlrpc"}
+MAY_TALK = {"data/fetch.py": {"urllib"}}  # downloads public data
+
+
+def test_what_talks_to_others_is_imported_by_the_network_alone():
+    """No package below `network` opens a connection, Ray's apart; nor does the process with the records."""
+    packages = [SOURCE / name for name in ORDER[: ORDER.index("network")]] + [SOURCE / "network" / "records"]
+    for path in (path for package in packages for path in sorted(package.rglob("*.py"))):
+        names = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names.add((node.module or "").split(".")[0])
+        here = str(path.relative_to(SOURCE))
+        assert not (names & TALKING) - MAY_TALK.get(here, set()), f"{here}: {names & TALKING}"
 
 
 def test_every_package_is_listed_and_explained():
@@ -217,6 +249,8 @@ def test_nobody_writes_into_another_objects_dict():
     for path in sorted([*SOURCE.rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text())):
             reached = isinstance(node, ast.Attribute) and node.attr == "__dict__"
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Call):
+                reached |= ast.unparse(node.value.func) == "vars"
             assert not reached, f"{path.relative_to(ROOT)}, line {node.lineno}: {ast.unparse(node)}"
 
 
@@ -353,9 +387,20 @@ def test_noise_is_refused_where_a_program_has_switched_float64_off(seed):
             rd.solve(problem, rd.ring(3), "recal", budget=rd.Budget(1.0, 1e-5), **options)
 
 
+def test_importing_packages_touches_no_file_and_no_filter(tmp_path):
+    code = "import warnings, jax, numpy, scipy.sparse, sklearn.base\nbefore = list(warnings.filters)\n"
+    code += "import relaydp.graph, relaydp.prox, relaydp.estimator, relaydp.auditing, relaydp.network.records.process\n"
+    code += "assert warnings.filters == before, warnings.filters"
+    kept = outside("JAX_", "RELAYDP_COMPILED") | {"XDG_CACHE_HOME": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=kept, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert not list(tmp_path.rglob("*relaydp*"))
+
+
 def test_programs_are_kept_even_where_jax_was_used_before(tmp_path):
     code = "import relaydp, jax\njax.jit(lambda x: x + 1)(1.0)\n"
-    code += "import relaydp.engine\njax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)\n"
+    code += "import relaydp.engine\nrelaydp.engine.loop.placed(1.0)\n"
+    code += "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)\n"
     code += "jax.jit(lambda x: x + 2)(1.0)"
     subprocess.run([sys.executable, "-c", code], env=outside("JAX_") | {"RELAYDP_COMPILED": str(tmp_path)}, check=True)
     assert list(tmp_path.rglob("*-cache"))

@@ -123,7 +123,7 @@ def test_the_default_walk_is_possible_on_every_graph():
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_steps_go_by_the_names_of_the_algorithm(algorithm):
     menu = ALGORITHMS[algorithm].menu
-    numbers = {name: 0.5 for name in menu.steps._fields}
+    numbers = {name: 0.5 for name in menu.names}
     text = ",".join(f"{name}=0.5" for name in numbers)
     assert read_config(flags={"algorithm": algorithm, "steps": text}).run.steps == numbers
     table = "{ " + ", ".join(f"{name} = 0.5" for name in numbers) + " }"
@@ -131,7 +131,7 @@ def test_steps_go_by_the_names_of_the_algorithm(algorithm):
     assert parse_toml(file, "run.toml")["run"]["steps"] == numbers
     for name in menu.per_agent:
         assert as_steps({**numbers, name: [0.5, 0.25]}, algorithm)[name] == [0.5, 0.25]
-    for name in menu.steps._fields:
+    for name in menu.names:
         lacking = {other: 0.5 for other in numbers if other != name}
         if name in menu.steps._field_defaults:
             assert as_steps(lacking, algorithm) == lacking

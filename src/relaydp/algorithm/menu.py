@@ -13,6 +13,7 @@ from relaydp.errors import InputError
 from relaydp.graph import Graph
 from relaydp.problem import Facts
 
+LAPS = ("lap", "closing")
 CONDITION = 1e-3  # curvature below this share of L is left out: no number of activations would reach it
 
 
@@ -26,7 +27,12 @@ class Menu(NamedTuple):
     per_agent: tuple[str, ...] = ()  # fields with one number per agent
     fixed: tuple[str, ...] = ()  # fields that a user may set and that are never tuned; they have defaults
     cautious: Callable[[Facts, Graph], Any] | None = None  # for networks too large to simulate; default: `paper`
-    laps: bool = False  # whether `lap` and `closing` are fields, which planning fills in for the walk
+    laps: bool = False  # whether `lap` and `closing` are fields, which planning fills in for the walk, and nobody else
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The steps that a user may give."""
+        return tuple(name for name in self.steps._fields if not (self.laps and name in LAPS))  # type: ignore[attr-defined]
 
 
 def product(**ranges: Any) -> list[dict[str, Any]]:

@@ -98,7 +98,10 @@ def attack(
     sound DP-RECAL at each epsilon. The attacks see messages and public facts; records only score them.
     """
     check_saved(out, overwrite, "attack.json")
-    _check_figure(figure)
+    if figure is not None:
+        from relaydp.report.figures import check_figure
+
+        check_figure(figure)
     given = {
         "data": data,
         "records": records,
@@ -181,14 +184,6 @@ def _methods() -> tuple[str, ...]:
     from relaydp.attack.exposure import METHODS
 
     return METHODS
-
-
-def _check_figure(file: Path | None) -> None:
-    """Refuse a file name that cannot be drawn, before anything runs."""
-    from relaydp.report.figures import KINDS
-
-    if file is not None and file.suffix.lower() not in KINDS:
-        raise InputError(f"the figure {file.name!r} has no known kind; needed a name that ends in {', '.join(KINDS)}.")
 
 
 def _fresh(data: str | None, seed: int, given: dict[str, Any], report: Any) -> list[Target]:

@@ -240,8 +240,9 @@ def cache() -> Iterator[Finding]:
     """Where JAX keeps what it compiles, and whether it can."""
     import jax
 
-    import relaydp._jax  # noqa: F401 (JAX's settings)
+    from relaydp._jax import keep_compiled
 
+    keep_compiled()
     folder = getattr(jax.config, "jax_compilation_cache_dir", None)
     if os.environ.get("RELAYDP_COMPILED") == "0":
         yield Finding("compiled", NOTE, "kept nowhere: RELAYDP_COMPILED=0", "Unset it to start seconds earlier.")

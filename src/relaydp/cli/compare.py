@@ -75,6 +75,10 @@ def compare(
 
     Loss, weights, walk, mechanism and objective are set in the TOML file: examples/run.toml lists all settings.
     """
+    if figure is not None:
+        from relaydp.report.figures import check_figure
+
+        check_figure(figure)
     from relaydp.settings.config import build, read_config
 
     check_saved(out, overwrite, "comparison.json")

@@ -49,6 +49,10 @@ def demo(
     """
     from rich.console import Console
 
+    if figure is not None:
+        from relaydp.report.figures import check_figure
+
+        check_figure(figure)
     began = time.perf_counter()
     console = Console(quiet=quiet or json_)
     with step_bar(quiet or json_, "reading the data") as report:

@@ -11,7 +11,7 @@ import typer
 from relaydp._atomic import find_saved
 from relaydp.cli.options import AsJson, Quiet, example, print_json
 from relaydp.cli.progress import step_bar
-from relaydp.errors import InputError
+from relaydp.errors import InputError, short
 
 if TYPE_CHECKING:
     from relaydp.privacy import Verification
@@ -137,11 +137,17 @@ def _beside(folder: Path, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def _asked(folder: Path) -> dict[str, Any]:
+    """What the run was asked for, by its config.json."""
+    found = _beside(folder, "config.json").get("solve")
+    return found if isinstance(found, dict) else {}
+
+
 def _delta(given: float | None, folder: Path, path: Path, needed: bool = True) -> Any:
     """--delta, else the one of the budget in config.json."""
     if given is not None:
         return given
-    budget = (_beside(folder, "config.json").get("solve") or {}).get("budget") or {}
+    budget = _asked(folder).get("budget") or {}
     if needed and "delta" not in budget:
         raise InputError(
             f"no delta known for {path}: no budget in a config.json beside it. Pass --delta, such as 1e-5."
@@ -157,7 +163,7 @@ def _check_delta(delta: Any, folder: Path) -> None:
     config, certificate = _beside(folder, "config.json"), _beside(folder, "certificate.json")
     check_floor(Budget(1.0, delta).delta)
     sizes = (config.get("facts") or certificate.get("public_constants") or {}).get("sizes")
-    own = ((config.get("solve") or {}).get("budget") or {}).get("delta")  # was asked for by name, if it is large
+    own = (_asked(folder).get("budget") or {}).get("delta")  # was asked for by name, if it is large
     if sizes and delta != own:
         most = int(max(sizes))
         if delta * most >= 1.0:
@@ -172,6 +178,8 @@ def _broken_claims(folder: Path, found: Verification) -> list[str]:
     """Where summary.json promises something other than the ledger shows, for the same delta."""
     claim = _beside(folder, "summary.json")
     promised = claim.get("epsilon")
+    if not isinstance(promised, float | int | None):
+        return [f"summary.json says epsilon {short(promised)}, which is no number."]
     if promised is None or claim.get("delta") != found.delta or found.epsilon is None:
         return []
     # A run that stopped early claims its whole plan, hence more than its ledger shows.
@@ -186,7 +194,7 @@ def _run_kind(folder: Path, saved: dict[str, Any]) -> str | None:
 
     The weakest statement counts: one file that says "simulation" is enough.
     """
-    run, asked = _beside(folder, "summary.json"), _beside(folder, "config.json").get("solve") or {}
+    run, asked = _beside(folder, "summary.json"), _asked(folder)
     said = {str(saved.get("run"))}
     if run.get("mechanism") == "published":
         said.add("published")

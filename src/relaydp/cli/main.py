@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import inspect
 import os
 import re
@@ -93,6 +94,11 @@ class Front(TyperGroup):
             name = ctx.invoked_subcommand
             complain(in_flags(str(error), flags_of(self.commands.get(name)), settings_of(f"relaydp {name}")))
             raise typer.Exit(2) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader has gone, which is not an error
+                raise
+            complain(of_the_system(error))
+            raise typer.Exit(2) from None
         except KeyboardInterrupt:
             typer.echo("interrupted.", err=True)
             raise typer.Exit(130) from None
@@ -114,6 +120,20 @@ class Front(TyperGroup):
             if inner and "Did you mean" not in message:
                 error.message = f"{message} Did you mean {' or '.join(map(repr, inner))}?"  # type: ignore[attr-defined]
             raise
+
+
+def of_the_system(error: OSError) -> str:
+    """What the operating system refused, and of which file.
+
+    >>> of_the_system(FileNotFoundError(2, "No such file or directory", "a/b.csv"))
+    'a/b.csv: no such file or directory. Check the path, the rights and the space on the disk, and try again.'
+    """
+    what = error.strerror or str(error) or type(error).__name__
+    what = what[:1].lower() + what[1:]
+    return (
+        f"{'' if error.filename is None else f'{error.filename}: '}{what}. Check the path, the rights and the space on "
+        "the disk, and try again."
+    )
 
 
 def name_the_nearest(error: Exception) -> None:

@@ -65,6 +65,10 @@ def plan(
 
     `relaydp run` with the same settings makes the same plan and follows it.
     """
+    if figure is not None:
+        from relaydp.report.figures import check_figure
+
+        check_figure(figure)
     from relaydp.settings.config import build, build_unseen, read_config
     from relaydp.settings.values import as_sizes
 

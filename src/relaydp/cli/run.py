@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from relaydp.settings.config import Config, RunSection
 
 DIVERGED, INTERRUPTED = 3, 130  # exit codes
+ROOM = 2**20  # bytes that a folder must have room for
 RULED = "relay-gradient"  # the algorithm whose plans say what accuracy to expect
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by `relaydp run --out` or Result.save.")]
@@ -121,7 +122,7 @@ def run(
             result = _run_on_ray(settings, address, out is not None, report, quiet or json_)
         else:
             result = _run_here(settings, charged, out is not None, report, quiet or json_)
-    saved = None if out is None else result.save(out, overwrite=overwrite)
+    saved = None if out is None else save(result, out, overwrite)
     finish(result, saved, json_, quiet, charged)
 
 
@@ -282,10 +283,26 @@ def check_out(folder: Path, overwrite: bool) -> None:
         if not may_replace(folder, RESULT):
             raise InputError(f"--out {folder} is not a result folder, so --overwrite leaves it alone; choose another.")
     parent = next((place for place in folder.absolute().parents if place.exists()), None)
-    if parent is None or not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+    try:  # what the rights allow, a file system may still refuse: a long name, or a place that is not on a disk
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as probe:
+            (Path(probe) / "room").write_bytes(bytes(ROOM))
+    except OSError as error:
         raise InputError(
-            f"--out {folder} cannot be made: {parent} is not a folder that can be written to. Choose another."
+            f"--out {folder} cannot be made in {parent}: {error.strerror}. Choose another folder, or make room."
+        ) from None
+
+
+def save(result: Result, folder: Path, overwrite: bool) -> Path:
+    """Write the result; where its folder cannot be written any more, into another, since what it cost is spent."""
+    try:
+        return result.save(folder, overwrite=overwrite)
+    except OSError as error:
+        spare = Path(tempfile.mkdtemp(prefix="relaydp-")) / folder.name
+        saved = result.save(spare)
+        typer.echo(
+            f"warning: --out {folder} could not be written ({error.strerror}). The result is in {saved}.", err=True
         )
+        return saved
 
 
 def check_kept(run: RunSection) -> None:

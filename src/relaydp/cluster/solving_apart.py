@@ -398,7 +398,7 @@ def _result(
     began: float,
 ) -> Result:
     outcome = Outcome(x, ending.hops, np.empty(0, np.int64), np.empty((0, problem.dim)), None, ending.status)
-    status, sentence = _verdict(problem, plan, outcome, None)
+    status, sentence = _verdict(plan, outcome, None)
     prints = "".join(each.fingerprint for each in abouts)
     budget, limits = asked.budget, asked.limits
     steps = asked.steps if isinstance(asked.steps, str) else plan.summary()["steps"]

@@ -287,7 +287,7 @@ def _entry(name: object) -> Entry:
     except InputError as error:
         suffixes = ", ".join(KINDS)
         if Path(str(name)).is_dir():
-            raise InputError(f"{name} is a folder, and no data set has this name; pass a file in it.") from None
+            raise InputError(f"{name!r} is a folder, and no data set has this name; pass a file in it.") from None
         if near := nearest_file(Path(f"{name}.csv"), alike=1.0):  # a suffix was forgotten
             raise InputError(f"{name!r} is neither a data set of the catalogue nor a file here. {near}") from None
         raise InputError(f"{error} Pass a file of your own by its path, which must end in one of {suffixes}.") from None

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from relaydp.errors import InputError, short
+from relaydp.errors import InputError, check_kind, short
 
 LARGEST = 1e60  # of a feature or a label: its square, and products of squares, do not overflow
 EXACT = 2.0**53  # below it a float64 has every digit of a whole number; above it, neighbouring whole numbers coincide
@@ -166,6 +166,7 @@ class Records:
         X, y = _as_features(self.X), np.asarray(self.y)
         _check_features(X)
         _check_labels(y, X.shape[0])
+        check_kind("groups", self.groups, Mapping, "a mapping from names to columns, such as {'hospital': [...]}")
         groups = {name: np.asarray(column) for name, column in self.groups.items()}
         for name, column in groups.items():
             if column.shape != y.shape:

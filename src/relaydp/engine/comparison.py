@@ -34,7 +34,8 @@ from relaydp.engine.sweeps import Sweep, sweep
 from relaydp.engine.trace import TINY
 from relaydp.errors import InputError, RelayError
 from relaydp.graph import Graph
-from relaydp.planning.planner import ACCURACY, AUTO, resolve_algorithm, resolve_objective
+from relaydp.oracle.randomness import as_seeds
+from relaydp.planning.planner import ACCURACY, AUTO, check_setting, resolve_algorithm, resolve_objective
 from relaydp.privacy import Budget
 from relaydp.problem import Problem, Reference
 from relaydp.problem.reference import find_minimiser
@@ -151,6 +152,7 @@ def compare(
         >>> sorted(row["algorithm"] for row in table.rows)
         ['pg-extra', 'recal']
     """
+    check_setting(problem, graph)
     names = sorted(ALGORITHMS) if isinstance(algorithms, str) and algorithms == "all" else algorithms
     names = [names] if isinstance(names, str) else list(names)
     if not names:
@@ -161,7 +163,9 @@ def compare(
     known = dict(budget=budget, mechanism=mechanism, objective=objective, walk=walk, ratio=ratio)
     names = [resolve_algorithm(name, problem, **known) for name in names]  # type: ignore[arg-type]
     names = list(dict.fromkeys(find_algorithm(name).name for name in names))
-    numbers = [int(seed) for seed in seeds]
+    numbers = as_seeds(seeds)
+    if not numbers:
+        raise InputError("seeds is empty; a comparison needs one at least, such as range(16).")
     best = find_minimiser(problem)  # kept with the problem, so that all runs below are measured against this one
     rows, results = [], {}
     options: dict[str, Any] = {"mechanism": mechanism, "activations": activations, "walk": walk, "ratio": ratio}

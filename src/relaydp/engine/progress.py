@@ -6,7 +6,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from relaydp.errors import InputError, short
+
 Progress = Callable[[int, int], None]  # (hops done, hops in all)
+
+
+def check_progress(progress: object) -> None:
+    """Refuse what is neither a choice nor a function, before a run begins."""
+    if not (progress is None or isinstance(progress, bool) or callable(progress)):
+        raise InputError(f"progress={short(progress)}; needed True, False, None, or a function of (done, in all).")
 
 
 @contextmanager

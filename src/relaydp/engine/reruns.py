@@ -106,7 +106,7 @@ def find_records(
         return data
     known = spec.get("source") or {}
     if data is None and "source" not in spec:
-        raise InputError(f"where the records ({spec['data']}) are is said in keep/, which is not here; {cure}.")
+        raise InputError(f"only keep/ says where the records ({spec['data']}) are, and it is not here; {cure}.")
     if data is None and not known:
         raise InputError(f"the records ({spec['data']}) were made in memory and are in no file; {cure}.")
     columns = {name: known[name] for name in ("label", "groups", "drop", "features") if name in known}

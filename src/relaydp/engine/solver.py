@@ -17,13 +17,21 @@ from relaydp.algorithm import find_algorithm
 from relaydp.engine.baselines import measure_baselines
 from relaydp.engine.loop import Outcome, run
 from relaydp.engine.preparation import with_first
-from relaydp.engine.progress import Progress, shown
+from relaydp.engine.progress import Progress, check_progress, shown
 from relaydp.engine.trace import TINY, make_trace
 from relaydp.errors import InputError, PrivacyError, RelayError, short
 from relaydp.graph import Graph, Route
 from relaydp.oracle.randomness import Secret, Source, choose_source
 from relaydp.planning.directions import Directions
-from relaydp.planning.planner import AUTO, Limits, agent_epsilons, make_plan, resolve_algorithm, resolve_mechanism
+from relaydp.planning.planner import (
+    AUTO,
+    Limits,
+    agent_epsilons,
+    check_setting,
+    make_plan,
+    resolve_algorithm,
+    resolve_mechanism,
+)
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import SOUND, Budget, PrivacyAccount, proven
 from relaydp.privacy.budget import check_records
@@ -107,8 +115,9 @@ def solve(
             "objective".
         noise: For "published" only: its first scale s_1, instead of a budget.
         transcript: Whether to keep everything that was sent. Default: True.
-        trace: Whether to measure the run (not covered by epsilon), at up to 201 points, or where these would take long
-            at as many as cost a twentieth of the run. A number, 2 or more, asks for so many points. Default: True.
+        trace: Whether to measure the run (not covered by epsilon). There are up to 201 points, and fewer where
+            measuring would take more than a twentieth of the run's time. A number, 2 or more, asks for so many points.
+            Default: True.
         reference: Whether to compute the minimiser, which relative errors are measured against (not covered by
             epsilon). Default: None, which is True except for classifiers planned for accuracy.
         progress: None (the default) shows a bar when stderr is a terminal; True or False decides; a function is called
@@ -134,7 +143,9 @@ def solve(
         ('finished', 2.0)
     """
     began = time.perf_counter()
+    check_setting(problem, graph)
     check_budget(budget)
+    check_progress(progress)
     _check_trace(trace)
     named = resolve_algorithm(
         algorithm,
@@ -191,7 +202,7 @@ def solve(
     if trace:
         most = None if isinstance(trace, bool | np.bool_) else int(trace)
         history = make_trace(problem, plan, first, outcome.at, outcome.points, best, most)
-    status, sentence = _verdict(problem, plan, outcome, history)
+    status, sentence = _verdict(plan, outcome, history)
     if lacking:
         sentence += f" There is no relative error: {lacking}"
     if best is not None and not plan.private and np.linalg.norm(best.x) <= TINY:
@@ -466,7 +477,7 @@ def _occupied(graph: Graph, agents: np.ndarray, acts: np.ndarray) -> tuple[np.nd
     return repeated, slot
 
 
-def _verdict(problem: Problem, plan: Plan, outcome: Outcome, trace: Trace | None) -> tuple[str, str]:
+def _verdict(plan: Plan, outcome: Outcome, trace: Trace | None) -> tuple[str, str]:
     """The status, and the sentence that goes with it."""
     status = outcome.status
     # Without privacy we may look: a model worse than the start is no answer. A private run only looks at the baton.

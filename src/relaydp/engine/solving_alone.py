@@ -24,7 +24,7 @@ from relaydp.algorithm.relay_gradient import NEVER
 from relaydp.arrays import placed
 from relaydp.engine.preparation import First, draws_for_first, prepare
 from relaydp.engine.solver import check_account, check_budget
-from relaydp.errors import InputError
+from relaydp.errors import InputError, check_kind
 from relaydp.oracle.oracle import make_oracle
 from relaydp.oracle.randomness import ALONE, Secret, Simulated, Source, choose_source, draw_gradient_noise, key_for
 from relaydp.planning.accuracy import applies, rule_alone
@@ -107,6 +107,7 @@ def solve_alone(
         >>> alone.x.shape, round(alone.epsilon, 6)
         ((4, 30), 2.0)
     """
+    check_kind("problem", problem, Problem, "a Problem, such as rd.logistic(data, agents=8)")
     check_budget(budget)
     check_count(activations)
     source = choose_source(seed, None if budget is None else "gradient")

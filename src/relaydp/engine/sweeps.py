@@ -37,13 +37,13 @@ from relaydp.engine.loop import (
     world_of,
 )
 from relaydp.engine.preparation import First, Prepared, first_of, paced, prepare, start_of
-from relaydp.engine.progress import Progress, shown
+from relaydp.engine.progress import Progress, check_progress, shown
 from relaydp.engine.trace import relative_errors
 from relaydp.errors import InputError
 from relaydp.graph import Graph
-from relaydp.oracle.randomness import NOISE, WALK, key_for
+from relaydp.oracle.randomness import NOISE, WALK, as_seeds, key_for
 from relaydp.planning.directions import Directions
-from relaydp.planning.planner import AUTO, Limits, lay_out, make_plan
+from relaydp.planning.planner import AUTO, Limits, check_setting, lay_out, make_plan
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import PRICED, Budget
 from relaydp.problem import AgentRecords, Problem
@@ -167,7 +167,9 @@ def sweep(
         >>> len(runs), runs.x.shape
         (8, (8, 30))
     """
-    numbers = [int(seed) for seed in seeds]
+    check_setting(problem, graph)
+    check_progress(progress)
+    numbers = as_seeds(seeds)
     asked = [None] if budgets is None else list(budgets)
     if not numbers or not asked:
         raise InputError(f"{len(numbers)} seeds and {len(asked)} budgets; a sweep needs at least one of each.")

@@ -12,6 +12,7 @@ is about real numbers, and nothing keeps it for the float64 minimisers that a co
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import jax
@@ -20,7 +21,7 @@ from jaxtyping import Array
 
 from relaydp.algorithm import Algorithm
 from relaydp.arrays import placed
-from relaydp.errors import InputError, PrivacyError
+from relaydp.errors import InputError, PrivacyError, short
 from relaydp.privacy import PRICED, SOUND, secret
 
 GENERATOR = "threefry2x32"  # by name: JAX's default can be changed from outside
@@ -83,6 +84,20 @@ def _no_promise(method: Algorithm | None) -> str:
 def check_seed(seed: object) -> None:
     if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
         raise InputError(f"seed={seed!r}; needed a whole number, 0 or more.")
+
+
+def as_seeds(seeds: Iterable[int]) -> list[int]:
+    """Seeds that a user gave for many runs.
+
+    >>> as_seeds(range(3))
+    [0, 1, 2]
+    """
+    if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
+        raise InputError(f"seeds={short(seeds)}; needed whole numbers, such as range(16).")
+    found = list(seeds)
+    for seed in found:
+        check_seed(seed)
+    return [int(seed) for seed in found]
 
 
 def key_for(seed: int, purpose: int) -> Array:

@@ -240,7 +240,7 @@ def _shares(w: np.ndarray, ratio: float | None) -> np.ndarray:
 
 def _noise(w: np.ndarray, ratio: float | None, variance: np.ndarray) -> np.ndarray:
     """sum_{i,t} w_{i,t} s_{i,t}^2 for every candidate; w is (candidates, T, agents)."""
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         return ((w / _shares(w, ratio)).sum(axis=1) * variance).sum(axis=-1)
 
 

@@ -22,7 +22,7 @@ from relaydp import defaults
 from relaydp.algorithm import ALGORITHMS, Algorithm, algorithm_of_steps, find_algorithm
 from relaydp.algorithm.base import OBJECTIVE
 from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
-from relaydp.errors import InputError, PrivacyError, choose
+from relaydp.errors import InputError, PrivacyError, check_kind, choose
 from relaydp.graph import RANDOM_WALKS, WALKS, Graph, Rounds, Route, check_size, lap_shape, rounds, route
 from relaydp.oracle.randomness import WALK, check_seed, key_for
 from relaydp.planning.accuracy import applies, rule_for
@@ -48,6 +48,7 @@ Limits = Sequence[float] | Mapping[int, float] | None  # epsilon of agents that 
 MECHANISMS = ("gradient", "objective", "published")
 AUTO = "auto"
 ACCURACY, LOSS = "accuracy", "loss"
+STEEPEST = 1e6  # of a ratio between the budgets of neighbouring activations
 
 
 def plan(
@@ -113,6 +114,7 @@ def plan(
     """
     if not isinstance(budget, Budget):
         raise PrivacyError(f"budget={budget!r}; needed Budget(epsilon=..., delta=...).")
+    check_setting(problem, graph, facts=True)
     if isinstance(problem, Problem) and seed is None:  # with one it is a simulation's plan
         problem.check_declared(prior)
     check_records(budget, problem.sizes if isinstance(problem, Facts) else problem.split.sizes)  # as a private run will
@@ -150,6 +152,14 @@ def resolve_objective(objective: str | None, problem: Problem | Facts) -> str:
             "objective='accuracy' is for logistic and softmax; this problem has no accuracy. Leave it out."
         )
     return objective
+
+
+def check_setting(problem: object, graph: object, *, facts: bool = False) -> None:
+    """Refuse what is no problem, or public facts of one where they will do, and what is no graph."""
+    kinds = (Problem, Facts) if facts else Problem
+    also = ", or public_facts(...)" if facts else ""
+    check_kind("problem", problem, kinds, f"a Problem, such as rd.logistic(data, agents=8){also}")
+    check_kind("graph", graph, Graph, "a Graph, such as rd.ring(8)")
 
 
 def resolve_algorithm(
@@ -264,7 +274,7 @@ def make_plan(
     kind = resolve_mechanism(mechanism, budget, noise, method, algorithm)
     _check_fit(problem, graph, method, walk)
     where = _variant(method, kind, variant)
-    _check_options(kind, activations, ratio, noise, limits, prior)
+    ratio = _check_options(kind, activations, ratio, noise, limits, prior)
     facts = _facts(problem, kind)
     wanted = None
     if kind in PRICED and budget is not None:
@@ -389,8 +399,8 @@ def _variant(method: Algorithm, kind: str | None, variant: str | None) -> str | 
 
 def _check_options(
     kind: str | None, activations: int | None, ratio: float | None, noise: float | None, limits: Limits, prior: Any
-) -> None:
-    """Refuse options that this mechanism does not have."""
+) -> float | None:
+    """Refuse options that this mechanism does not have. The ratio, which powers are taken of, as a float."""
     check_count(activations)
     if noise is not None and kind != "published":
         raise PrivacyError("noise= sets the published mechanism's s_1; elsewhere noise follows from the budget.")
@@ -398,8 +408,12 @@ def _check_options(
         raise PrivacyError("limits= holds some agents to less than the budget; it needs the sound mechanism.")
     if prior is not None and kind not in PRICED:
         raise PrivacyError("prior= says what to plan a budget for; it needs the sound mechanism and a budget.")
-    if ratio is not None and not (math.isfinite(ratio) and ratio > 0):
-        raise InputError(f"ratio={ratio!r}; needed a finite number > 0: rho_(t+1) / rho_t, 1 for equal shares.")
+    if ratio is not None and not (isinstance(ratio, Real) and 1.0 / STEEPEST <= ratio <= STEEPEST):
+        raise InputError(
+            f"ratio={ratio!r}; needed a number from {1.0 / STEEPEST:g} to {STEEPEST:g}: rho_(t+1) / rho_t, 1 for equal "
+            "shares."
+        )
+    return None if ratio is None else float(ratio)
 
 
 def _facts(problem: Problem | Facts, kind: str | None) -> Facts:
@@ -517,8 +531,8 @@ def agent_epsilons(budget: Budget, limits: Limits, agents: int) -> list[float]:
             raise PrivacyError(f"agent {agent}'s limit is epsilon {epsilon!r}; needed a finite number above 0.")
         if not epsilon <= budget.epsilon:
             raise PrivacyError(
-                f"agent {agent}'s limit is epsilon {epsilon}, above the budget's {budget.epsilon:g}; needed no more. "
-                "Raise the budget, which everybody is promised, or lower the limit."
+                f"agent {agent}'s limit is epsilon {epsilon}, above the budget's {budget.epsilon:g}; needed that or "
+                "less. Raise the budget, which everybody is promised, or lower the limit."
             )
         epsilons[agent] = float(epsilon)
     return epsilons

@@ -110,7 +110,7 @@ def as_arrays(menu: Menu, steps: Any, agents: int) -> Any:
 
 def given_steps(menu: Menu, asked: Any, agents: int) -> Any:
     """Steps by hand: a mapping or a NamedTuple with a number, or one per agent, for every field."""
-    fields = menu.steps._fields
+    fields = menu.names if isinstance(asked, Mapping) else menu.steps._fields
     parts = _given(asked)
     if not parts:
         raise InputError(f"steps={asked!r}; needed 'tuned', 'paper', or numbers {{{', '.join(fields)}}}.")

@@ -299,8 +299,8 @@ def scale_records(X: np.ndarray, scale: Scale | None, record_norm: float | None)
 
 
 def check_weight(name: str, value: float) -> float:
-    if not (isinstance(value, Real) and np.isfinite(value) and value >= 0):
-        raise InputError(f"{name}={value!r}; it must be a finite number >= 0. Pass 0 to leave the term out.")
+    if not (isinstance(value, Real) and 0 <= value <= LARGEST):
+        raise InputError(f"{name}={value!r}; it must be a number from 0 to {LARGEST:g}. Pass 0 to leave the term out.")
     return float(value)
 
 

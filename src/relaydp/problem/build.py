@@ -35,7 +35,7 @@ from jaxtyping import Array
 from relaydp import defaults
 from relaydp.data import Records, load_data
 from relaydp.data.records import frozen
-from relaydp.errors import InputError, choose
+from relaydp.errors import InputError, check_kind, choose
 from relaydp.problem.bounds import (
     FITTED,
     TYPICAL,
@@ -76,6 +76,8 @@ Agents = int | str | Sequence[int] | Splitter
 
 def _choose_regulariser(l1: float, regulariser: Regulariser | None) -> Regulariser:
     weight = check_weight("l1", l1)
+    if regulariser is not None and not hasattr(regulariser, "prox"):
+        raise InputError(f"regulariser={regulariser!r}; needed one from relaydp.prox, such as relaydp.prox.l1(0.01).")
     if regulariser is None:
         return l1_regulariser(weight) if weight else no_regulariser()
     if weight:
@@ -105,6 +107,7 @@ def _build(
     labels: tuple[int | None, Sequence[Any] | None] = (None, None),  # how many classes the loss needs, and those given
 ) -> Problem:
     records = data if isinstance(data, Records) else load_data(data)
+    check_kind("intercept", intercept, bool | np.bool_, "True or False")
     if isinstance(agents, str):
         records = records.with_group(agents)
     declared = declared_classes(records, *labels)
@@ -440,7 +443,8 @@ def huber(
         0.5
     """
     bend = check_bound("threshold", threshold)
-    assert bend is not None
+    if bend is None:
+        raise InputError("threshold=None; needed the residual at which the square turns into a line, a number above 0.")
     return _build(
         data,
         lambda *_: (huber_loss(bend), None),

@@ -34,8 +34,10 @@ the shares of the classes differ from equal ones, and a pace that noise would de
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -72,6 +74,7 @@ def classes_of(outputs: int) -> int:
     return max(outputs, 2)
 
 
+@partial(jax.jit, static_argnums=(3, 4))
 def find_coordinates(
     release: Float[Array, " numbers"],
     variance: Float[Array, ""],

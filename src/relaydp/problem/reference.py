@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array
 
 from relaydp.arrays import placed
-from relaydp.errors import RelayError
+from relaydp.errors import RelayError, check_kind
 from relaydp.problem.agent_records import AgentRecords
 from relaydp.problem.problem import Problem, Terms
 
@@ -67,6 +67,7 @@ def minimise(problem: Problem, tolerance: float = TOLERANCE) -> Reference:
         >>> rd.minimise(rd.logistic(rd.load_data("breast-cancer"), agents=2, l2=0.1)).residual < 1e-12
         True
     """
+    check_kind("problem", problem, Problem, "a Problem, such as rd.logistic(data, agents=8)")
     found = problem.remembered(_look_for_minimiser, tolerance)
     if isinstance(found, str):
         raise RelayError(found)

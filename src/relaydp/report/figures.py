@@ -165,9 +165,14 @@ def _agents(numbers: list[int]) -> str:
     return f"agent{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
+def check_figure(path: Path | None) -> None:
+    """Refuse a file name that cannot be drawn: ask before anything runs."""
+    if path is not None and path.suffix.lower() not in KINDS:
+        raise InputError(f"{path.name!r} is not a figure that can be drawn; its name must end in {', '.join(KINDS)}.")
+
+
 def _save(figure: Any, path: Path) -> None:
     """Write a figure; without Matplotlib's version in it, so that the same data gives the same file."""
-    if path.suffix.lower() not in KINDS:
-        raise InputError(f"{path.name!r} is not a figure that can be drawn; its name must end in {', '.join(KINDS)}.")
+    check_figure(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None} if path.suffix.lower() == ".png" else None)

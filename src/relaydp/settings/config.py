@@ -260,7 +260,8 @@ def _fault(
     """The first of pydantic's errors, in our words."""
     faults = error.errors(include_url=False)
     first = faults[0]
-    at = tuple(str(part) for part in first["loc"])
+    # of a value that may be of several kinds, pydantic adds which kind it was tried as
+    at = tuple(str(part) for part in first["loc"] if not re.search(r"[\[(]|-", str(part)))
     cause = first.get("ctx", {}).get("error")
     if first["type"] == "extra_forbidden":
         said = _unknown(at, sections)

@@ -220,7 +220,7 @@ def as_steps(value: object, algorithm: str = ALGORITHM) -> str | dict[str, Any]:
         words = value.split(",") if isinstance(value, str) else value if isinstance(value, dict) else []
         algorithm = algorithm_of_steps(str(word).partition("=")[0].strip() for word in words)
     menu = find_algorithm(algorithm).menu
-    names, optional = menu.steps._fields, menu.steps._field_defaults
+    names, optional = menu.names, menu.steps._field_defaults
     form = ",".join(f"{name}=.." for name in names)
     if isinstance(value, str) and "=" not in value:
         return choose(f"steps (or {form})", value.strip(), ("tuned", "paper"))

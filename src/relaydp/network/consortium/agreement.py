@@ -194,11 +194,6 @@ class Consortium:
                 f"{self.start}; the network must have as many parties, and one of them must start."
             )
 
-    def number_of(self, name: str) -> int:
-        """A party's place among the parties."""
-        names = [party.name for party in self.parties]
-        return names.index(choose(f"party of {self.name}", name, names))
-
     def tables(self) -> dict[str, Any]:
         """Everything that was agreed, in the shape of the file; `identity` is the hash of this."""
         names = [party.name for party in self.parties]
