@@ -1,4 +1,4 @@
-"""Where results go: a place that cannot be written is refused before anything is spent, and what is spent is not lost."""
+"""Where results go: what cannot be written is refused before anything is spent, and what was spent for is not lost."""
 
 import errno
 import json

@@ -102,6 +102,16 @@ def test_no_fence_is_indented():
         assert not re.search(r"^ +```", page.read_text(), re.M), page.name
 
 
+def test_the_page_of_algorithms_has_the_names_of_their_steps():
+    rows = re.findall(r"^\| (`[^|]+`) \| (`[^|]*) \|$", (DOCS / "algorithms.md").read_text(), re.M)
+    told = {name: steps for names, steps in rows for name in re.findall(r"`([^`]+)`", names)}
+    assert told.keys() == ALGORITHMS.keys()
+    for name, algorithm in ALGORITHMS.items():
+        menu = algorithm.menu
+        assert re.findall(r"`([^`]+)`", told[name]) == list(menu.names), name
+        assert set(re.findall(r"`([^`]+)`\*", told[name])) == set(menu.per_agent), name
+
+
 def test_every_algorithm_is_described():
     page = (DOCS / "algorithms.md").read_text()
     for name in relaydp.algorithms():
@@ -111,6 +121,7 @@ def test_every_algorithm_is_described():
 def test_the_table_of_algorithms_says_what_the_code_says():
     page = (DOCS / "algorithms.md").read_text()
     rows = [[cell.strip() for cell in row.split("|")] for row in re.findall(r"^\| (`.*) \|$", page, re.M)]
+    rows = [row for row in rows if len(row) == 6]  # the table of steps has two columns
     told = {name: cells for names, *cells in rows for name in re.findall(r"`([a-z-]+)`", names)}
     assert told.keys() == ALGORITHMS.keys() and f"relaydp has {len(told)} algorithms" in page
     for name, (kind, _, nonsmooth, private, published) in told.items():

@@ -209,7 +209,8 @@ def load_data(
             features is another, or a data set's file is not here and cannot be fetched.
 
     Example:
-        >>> load_data("fashion-small")
+        >>> import relaydp as rd
+        >>> rd.load_data("fashion-small")
         Records('fashion-small', records=12000, features=196, uint8, test=2000)
     """
     groups, drop = ((names,) if isinstance(names, str) else tuple(names) for names in (groups, drop))

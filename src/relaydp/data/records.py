@@ -146,7 +146,8 @@ class Records:
 
     Example:
         >>> import numpy as np
-        >>> data = Records(np.eye(4), np.array([0, 1, 0, 1]))
+        >>> import relaydp as rd
+        >>> data = rd.Records(np.eye(4), np.array([0, 1, 0, 1]))
         >>> len(data), data.features
         (4, 4)
     """

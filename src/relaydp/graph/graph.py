@@ -178,7 +178,8 @@ class Graph:
     def stationary(self) -> np.ndarray:
         """g = d / sum(d): the share of the hops each agent holds the baton for, in a long random walk.
 
-        >>> Graph("star(4)", 4, np.array([[0, 1], [0, 2], [0, 3]])).stationary().round(3).tolist()
+        >>> import relaydp as rd
+        >>> rd.star(4).stationary().round(3).tolist()
         [0.5, 0.167, 0.167, 0.167]
         """
         return self.degree / self.degree.sum()
@@ -199,7 +200,8 @@ class Graph:
     def relabel(self, permutation: Any) -> Graph:
         """The same graph with agent i renamed permutation[i].
 
-        >>> Graph("path(3)", 3, np.array([[0, 1], [1, 2]])).relabel([1, 0, 2]).edges.tolist()
+        >>> import relaydp as rd
+        >>> rd.path(3).relabel([1, 0, 2]).edges.tolist()
         [[0, 1], [0, 2]]
         """
         new = np.asarray(permutation)

@@ -51,7 +51,8 @@ def public_facts(
         PrivacyError: The loss has no bounded gradient, and there is neither `clip` nor `label_bound`.
 
     Example:
-        >>> facts = public_facts([100, 200], features=9, record_norm=1.0, l2=0.01)
+        >>> import relaydp as rd
+        >>> facts = rd.public_facts([100, 200], features=9, record_norm=1.0, l2=0.01)
         >>> facts.agents, facts.dim, facts.smoothness.tolist(), facts.clip
         (2, 9, [0.26, 0.26], 1.0)
     """
