@@ -1,4 +1,4 @@
-"""The problems that the rule of `relaydp.planning.accuracy` was made on: 85 of two classes, in eight kinds.
+"""The problems that the rule of `relaydp.planning.accuracy` was made on: 93 of two classes, in ten kinds.
 
 The data sets that docs/planner.md reports are not among them, save bank in its table of small data sets: MNIST 0/1,
 Fashion-MNIST 0/1, CIFAR-10 and ijcnn1. Some problems have one class in common with a reported pair; their records, the
@@ -12,6 +12,8 @@ held-out ones too, are all from the training files.
     bank                   five columns of Bank Marketing, each from the others, with 36,000 and with 4,000 records
     generated              tables of 22 columns whose variances fall or do not, with equal and unequal classes
     uncertain labels       tables of 10 columns that tell little of the label, 5 to 50 % of which are positive
+    unbalanced             tables of 20 columns, one of which tells the classes apart; 3 to 35 % are positive
+    sparse                 300 columns that are 0 in 99 of 100 records
 
 Images come from the original files (`RELAYDP_DATA`, or a download). Every record has norm 1 at most; labels are -1 and
 +1.
@@ -51,6 +53,15 @@ PAIRS = {
 # Generated: the power by which variances fall, and how far the classes are from equally frequent.
 # Uncertain labels: the share of positives, and the standard deviation of their log-odds.
 UNCERTAIN = ((0.05, 2.0), (0.1, 2.0), (0.2, 0.7), (0.2, 1.0), (0.2, 2.0), (0.35, 0.6), (0.35, 1.5), (0.5, 0.6))
+# Unbalanced: the share of positives, how far apart the classes are, and the number of records.
+UNBALANCED = (
+    (0.03, 1.2, 16000),
+    (0.1, 1.0, 16000),
+    (0.2, 0.7, 16000),
+    (0.03, 1.2, 1600),
+    (0.1, 1.0, 1600),
+    (0.35, 0.5, 1600),
+)
 TABLES = ((1.0, 0.0), (1.0, 1.5), (2.0, 0.0), (2.0, 1.5), (0.0, 0.0), (0.0, 1.5))
 
 
@@ -109,6 +120,15 @@ def development() -> Iterator[Development]:
         yield Development(
             name, "uncertain labels", lambda n=name, p=positive, s=spread: uncertain(n, p, s, 16000, 20000)
         )
+
+    for number, (share, distance, records) in enumerate(UNBALANCED):
+        name = f"unbalanced{number}"
+        yield Development(
+            name, "unbalanced", lambda n=name, s=share, d=distance, m=records: unbalanced(n, s, d, m, 8000)
+        )
+    for number, records in enumerate((16000, 1600)):
+        name = f"sparse{number}"
+        yield Development(name, "sparse", lambda n=name, m=records: sparse(n, m, 8000))
 
 
 def at_most_one(X: np.ndarray) -> np.ndarray:
@@ -250,3 +270,21 @@ def uncertain(name: str, positive: float, spread: float, train: int, test: int, 
     constant = brentq(lambda c: float(expit(odds + c).mean()) - positive, -30.0, 30.0)
     y = np.where(draw.random(len(X)) < expit(odds + constant), 1, -1)
     return _split(np.column_stack([X, np.ones(len(X))]) / np.sqrt(features + 1.0), y, train, test, draw)
+
+
+def unbalanced(name: str, share: float, distance: float, train: int, test: int, features: int = 20) -> Records:
+    """Normal columns of deviation 1/2; the first is larger by `distance` in the positives."""
+    draw = _draw(name)
+    positive = draw.random(train + test) < share
+    X = 0.5 * draw.normal(size=(train + test, features))
+    X[:, 0] += distance * positive
+    X = np.column_stack([X, np.ones(len(X))]) / np.sqrt(features / 4.0 + 1.0)
+    return _split(X, np.where(positive, 1, -1), train, test, draw)
+
+
+def sparse(name: str, train: int, test: int, features: int = 300) -> Records:
+    """Columns of zeros and few ones, normal weights, and a label that is positive beyond 1/2."""
+    draw = _draw(name)
+    X = (draw.random((train + test, features)) < 0.01).astype(float)
+    y = np.where(X @ draw.normal(size=features) + 0.3 * draw.logistic(size=len(X)) > 0.5, 1, -1)
+    return _split(np.column_stack([X, np.ones(len(X))]) / 2.0, y, train, test, draw)

@@ -32,6 +32,8 @@ AUDIT = ["-m", "relaydp", "audit", "--runs", "400", "--json"]
 CHECKS: dict[str, list[str]] = {
     "audit": AUDIT,
     "audit of a simulation": [*AUDIT, "--seed", "0"],
+    "audit of a lap that prepares": [*AUDIT, "--algorithm", "relay-gradient"],
+    "audit of its simulation": [*AUDIT, "--algorithm", "relay-gradient", "--seed", "0"],
     "audit of objective": [*AUDIT, "--algorithm", "d-admm", "--mechanism", "objective"],
 }
 
@@ -65,6 +67,9 @@ PRICE = test("engine/test_preparation.py::test_it_is_charged_like_a_gradient_and
 MOMENTS = test("problem/test_coordinates.py::test_moments_are_means_over_each_agents_records")
 THERE = test("problem/test_coordinates.py::test_gradients_are_those_of_the_records_in_these_coordinates")
 UP = test("problem/test_coordinates.py::test_norms_are_rounded_up")
+PREPARED = test(
+    "engine/test_preparation.py::test_a_private_first_release_is_what_was_priced_and_all_that_coordinates_are_made_of"
+)
 PURPOSES = test("oracle/test_oracle.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
 
 
@@ -253,6 +258,59 @@ MUTANTS = [
     Mutant(
         "first release: as dear as any other, and charged less", "planning/calibration.py",
         "np.concatenate([[first], ", "np.concatenate([[4.0 * first], ", PRICE,
+    ),
+    Mutant(
+        "each alone: a first release without noise", "engine/solving_alone.py",
+        "drawn = draws_for_first(", "drawn = 0 * draws_for_first(", PREPARED,
+    ),
+    Mutant(
+        "each alone: first noise x 0.5", "engine/solving_alone.py",
+        "placed(facts.clip), placed(scales[0]))", "placed(facts.clip), placed(0.5 * scales[0]))", PREPARED,
+    ),
+    Mutant(
+        "each alone: half the bound", "engine/solving_alone.py",
+        "First(placed(problem.features_bound()", "First(placed(0.5 * problem.features_bound()", PREPARED,
+    ),
+    Mutant(
+        "each alone: coordinates of what was not released", "engine/preparation.py",
+        "jax.vmap(find)(unit * released,", "jax.vmap(find)(agent_records.moments(bound),", PREPARED,
+    ),
+    Mutant(
+        "each alone: new coordinates, old lengths", "engine/solving_alone.py",
+        "agent_records, change, scales = prepared.of(agent_records)",
+        "agent_records, change, scales = agent_records.with_norm(agent_records.norm, prepared.coordinates)", PREPARED,
+    ),
+    Mutant(
+        "each alone: a promise for fewer numbers", "engine/solving_alone.py",
+        "return 2 * self.facts.dim + 3 if self.prepares else self.facts.dim", "return 1", PREPARED,
+    ),
+    Mutant(
+        "first release: the same draws in every run", "engine/preparation.py",
+        "return draw_gradient_noise(np.ones(agents, bool), numbers)",
+        "return np.random.default_rng(0).normal(0, 2.0**40, (agents, numbers)).astype(np.int64)", PREPARED,
+    ),
+    Mutant(
+        "first release: not stretched for the lattice", "engine/preparation.py",
+        "plan.lattice_scales() if secret else plan.scales", "plan.scales", PREPARED,
+    ),
+    Mutant(
+        "first release: a promise for fewer numbers", "planning/run_plan.py",
+        "return 2 * self.facts.dim + 3 if self.preparing else self.facts.dim", "return self.facts.dim", PREPARED,
+    ),
+    Mutant(
+        "new coordinates: rounding as in the old", "planning/calibration.py", "None if first is None else KEPT)",
+        "None)", PRICE,
+    ),
+    Mutant(
+        "a simulation's first noise is that of its first hop", "engine/preparation.py",
+        "key = jax.random.fold_in(key, KEY)", "key = jax.random.fold_in(key, 0)", "audit of its simulation",
+    ),
+    Mutant(
+        "first noise again in the first gradients", "engine/loop.py",
+        "part = part._replace(draws=draw_gradient_noise(np.asarray(part.acts), problem.dim))",
+        "part = part._replace(draws=(lambda drawn: np.concatenate([np.asarray(draws)[:, : drawn.shape[1]], "
+        "drawn[len(draws) :]]) if draws is not None else drawn)(draw_gradient_noise(np.asarray(part.acts), "
+        "problem.dim)))", "audit of a lap that prepares",
     ),
     Mutant("new coordinates, old lengths", "problem/agent_records.py", LENGTHS, "self.norm", THERE),
     Mutant("new coordinates, lengths not rounded up", "problem/agent_records.py", LENGTHS, LENGTHS[5:], UP),

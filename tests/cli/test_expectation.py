@@ -65,7 +65,9 @@ def test_a_run_says_it_before_anything_is_spent(tmp_path):
     assert "warning: This budget is too small for these records" in done.stderr
     assert done.stdout.count("Of what a model without privacy gains") == 1 and "\n relative error" not in done.stdout
     for flag in ("--quiet", "--json"):
-        assert call("run", *SMALL, "--epsilon", "1", flag).stderr == ""
+        told = call("run", *SMALL, "--epsilon", "0.3", flag).stderr.splitlines()
+        assert told and all(line.startswith("warning: ") for line in told)
+        assert call("run", *SMALL, "--epsilon", "40", flag).stderr == ""
 
 
 def test_a_forecast_without_a_warning_is_told_once():

@@ -9,10 +9,12 @@ from relaydp.arrays import placed
 from relaydp.attack import View, infer
 from relaydp.auditing.campaigns import gradient_errors
 from relaydp.auditing.noise import mean_moments
+from relaydp.engine import loop, solver, solving_alone
 from relaydp.errors import PrivacyError
 from relaydp.oracle.moments import release_moments
 from relaydp.oracle.randomness import draw_gradient_noise
-from relaydp.problem.coordinates import Coordinates, find_coordinates
+from relaydp.privacy.sensitivity import sensitivity
+from relaydp.problem.coordinates import KEPT, Coordinates, find_coordinates
 
 BUDGET = rd.Budget(2.0, 1e-5)
 UNMEASURED = {"trace": False, "reference": False}
@@ -68,6 +70,7 @@ def test_it_is_charged_like_a_gradient_and_first():
     assert private.private and private.plf == plan.activations == int(plan.ledger.counts[0])
     assert private.epsilon == pytest.approx(BUDGET.epsilon, rel=1e-6)
     rho = (plan.sensitivity / plan.scales) ** 2 / 2
+    assert np.array_equal(plan.sensitivity, sensitivity(plan.facts.clip, np.array(SIZES), 5, KEPT))
     assert rho[0] / rho.sum(axis=0) == pytest.approx(np.full(3, 0.05), rel=1e-6)
     assert [release.hop for release in private.ledger.events(1)][:2] == [1, 4]
     # half-way through the first lap, who has been asked is charged, and nobody else
@@ -145,3 +148,87 @@ def test_a_first_release_has_the_noise_that_is_asked_for_and_none_without(secret
     for key, draws in ((None, None), (jax.random.key(0), placed(np.zeros(exact.shape, np.int64)))):
         with pytest.raises(PrivacyError, match="needs noise"):
             release_moments(records, bound, unit, scale, key, draws)
+
+
+def spied(monkeypatch, module, name):
+    """What a module's function was given and returned, in every call."""
+    seen, real = [], getattr(module, name)
+
+    def spy(*given, **named):
+        answer = real(*given, **named)
+        seen.append((given, answer))
+        return answer
+
+    monkeypatch.setattr(module, name, spy)
+    return seen
+
+
+@pytest.mark.parametrize("where", ["relay", "alone"])
+@pytest.mark.parametrize("loss", KINDS)
+def test_a_private_first_release_is_what_was_priced_and_all_that_coordinates_are_made_of(monkeypatch, loss, where):
+    """Its noise has the priced scale, is new in every run, and is in what the coordinates and the norms follow from."""
+    module = loop if where == "relay" else solving_alone
+    problem = toy(loss)
+    prepared = spied(monkeypatch, module, "prepare")
+    descents = spied(monkeypatch, solving_alone, "_descend")
+    promised = spied(monkeypatch, solver if where == "relay" else solving_alone, "check_promise")
+    runs = 12
+    for _ in range(runs):
+        if where == "relay":
+            rd.solve(problem, rd.ring(3), budget=BUDGET, activations=10, **UNMEASURED)
+        else:
+            rd.solve_alone(problem, BUDGET, activations=10)
+    plan = rd.plan(problem, rd.ring(3), BUDGET, activations=10)
+    bound, clip, outputs = problem.features_bound(), plan.facts.clip, problem.loss.outputs
+    exact = clip / bound * mean_moments(problem)
+    numbers = exact.shape[1]
+    z = []
+    for (records, asked, key, draws, *_), found in prepared:
+        assert key is None and draws.shape == exact.shape
+        assert (float(asked.bound), float(asked.clip)) == (bound, clip)
+        # what the lattice needs is a hair more than the plan's scale, never less
+        priced = plan.scales[0]
+        assert (np.asarray(asked.scale) > priced).all() and asked.scale == pytest.approx(priced, rel=1e-3)
+        z.append((np.asarray(found.released) - exact) / priced[:, None])
+        told, variance = bound / clip * np.asarray(found.released), (bound / clip * np.asarray(asked.scale)) ** 2
+        for agent in range(3) if where == "alone" else (None,):
+            mean = told.mean(axis=0) if agent is None else told[agent]
+            its = variance.sum() / 9 if agent is None else variance[agent]
+            again = find_coordinates(placed(mean), placed(its), placed(bound), False, outputs)
+            kept = found.coordinates
+            kept = kept if agent is None else jax.tree.map(lambda part, i=agent: part[i], kept)
+            for mine, theirs in zip(again, kept, strict=True):
+                assert np.asarray(mine) == pytest.approx(np.asarray(theirs), rel=1e-9, abs=1e-12)
+            rows = slice(None) if agent is None else slice(sum(SIZES[:agent]), sum(SIZES[: agent + 1]))
+            A = np.asarray(problem.agent_records.dense().X)[: sum(SIZES)][rows]
+            u = np.asarray(kept.direction)
+            P = float(kept.length) * (np.eye(5) - (1 - KEPT) * np.outer(u, u))
+            true, norm = np.linalg.norm(A @ P, axis=1), np.asarray(found.of(records).norm)[: sum(SIZES)][rows]
+            assert (norm >= true * (1 - 1e-12)).all() and norm == pytest.approx(true, rel=1e-9)
+    z = np.stack(z)
+    assert z.std() == pytest.approx(1.0, abs=6 / np.sqrt(2 * z.size))
+    assert np.abs(np.corrcoef(z.reshape(runs, -1)) - np.eye(runs)).max() < 6 / np.sqrt(z[0].size)
+    for (_, found), (given, _) in zip(prepared, descents if where == "alone" else [], strict=False):
+        assert np.array_equal(given[0].norm, found.norm)  # what the gradients are clipped by
+    assert len(descents) == (runs if where == "alone" else 0)
+    # the promise is checked for as many numbers as the longest release has
+    for given, _ in promised:
+        counted = given[0].released if where == "relay" else given[2]
+        assert counted >= numbers
+
+
+def test_short_records_beside_an_intercept_are_counted_as_they_are():
+    """Their norm with the intercept's 1 would lose them: by half of it at a bound of 1e-8."""
+    for bound in (1e-8, 1.8e-8, 1e-7, 1e-3):
+        one, two = (
+            rd.logistic(
+                rd.Records(np.array([[sign * bound, 0.0]]), [sign], classes=[-1, 1]),
+                agents=1,
+                intercept=True,
+                record_norm=bound,
+            )
+            for sign in (1, -1)
+        )
+        told = [np.asarray(problem.agent_records.moments(placed(bound)))[0] for problem in (one, two)]
+        assert told[0][4] == pytest.approx(bound / 2, rel=1e-12)
+        assert np.linalg.norm(told[0] - told[1]) <= 2 * bound * (1 + 1e-12)

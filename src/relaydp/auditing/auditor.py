@@ -133,7 +133,8 @@ def audit(
     drawn = secrets.randbits(SEED_BITS) if seed is None and mechanism == "objective" else seed
     source = choose_source(drawn, mechanism)
     draw = np.random.default_rng(secrets.randbits(64) if seed is None else seed)  # for the public choices of an audit
-    ruled = mechanism == "gradient" and find_algorithm(algorithm) is RELAY_GRADIENT  # planned for accuracy
+    by_rule = isinstance(steps, str) and steps == "tuned" and ratio is None  # what plans for accuracy need
+    ruled = by_rule and mechanism == "gradient" and find_algorithm(algorithm) is RELAY_GRADIENT
     given = built_in(network.agents, mechanism, int(draw.integers(2**31)), ruled) if problem is None else problem
     pair, others = _neighbours(given, canary, draw)
     sides = [pair.first, pair.second, *others]

@@ -196,8 +196,15 @@ def look(
         unit = plan.facts.clip / _features_bound(problems[0])
         means = [unit * mean_moments(problem) for problem in problems]
         early = np.stack([outcome.released - means[which] for outcome, which in zip(outcomes, data, strict=True)])
-        who = np.arange(plan.facts.agents)
-        seen.insert(0, Seen(early / own[0][None, :, None], data, who, np.zeros_like(who)))
+        early, who = early / own[0][None, :, None], np.arange(plan.facts.agents)
+        then = np.zeros_like(who)
+        # the first release by itself, with all its numbers; and with the others, as many as they have, since noise that
+        # was used in both would show in neither
+        both = np.concatenate([early[:, :, : z.shape[2]], z], axis=1)
+        seen = [
+            Seen(early, data, who, then),
+            Seen(both, data, np.concatenate([who, agent]), np.concatenate([then, hop])),
+        ]
     return seen, first, change
 
 

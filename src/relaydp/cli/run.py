@@ -136,8 +136,7 @@ def _run_here(
     report("planning")
     from relaydp.engine import solve
 
-    if not silent:
-        tell_before(problem, network, asked, settings)
+    tell_before(problem, network, asked, settings, silent)
     hops = report.hops(f"training on {network.name}")
     return solve(problem, network, **asked, account=account, transcript=transcript, progress=hops)
 
@@ -148,15 +147,17 @@ def _run_on_ray(settings: Config, address: str | None, transcript: bool, report:
 
     problem, network, asked = build(settings)
     report("planning")
-    if not silent:
-        tell_before(problem, network, asked, settings)
+    tell_before(problem, network, asked, settings, silent)
     from relaydp.cluster import solve_on_ray
 
     return solve_on_ray(problem, network, **asked, transcript=transcript, address=address)
 
 
-def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], settings: Config) -> None:
-    """On stderr, before anything is spent: what to expect of the budget, and ranges that do not fit the records."""
+def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], settings: Config, silent: bool) -> None:
+    """On stderr, before anything is spent: what to expect of the budget, and ranges that do not fit the records.
+
+    `silent` leaves the forecast out and no warning: --quiet and --json are for scripts, whose owners need them too.
+    """
     from relaydp.cli.data import warn_of_ranges
     from relaydp.cli.plan import warn_before
     from relaydp.planning import plan
@@ -177,7 +178,7 @@ def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], setting
         warn_of_ranges(problem.data, problem.scale.low, problem.scale.high)
     if made is not None and made.expected is not None:
         # the table afterwards says it too: before, only to somebody who is there to stop the run, or has reason to
-        if sys.stderr.isatty() or warn_of(made):
+        if not silent and (sys.stderr.isatty() or warn_of(made)):
             typer.echo(f"expected: {tell_expected(made.expected)}", err=True)
         warn_before(made)
 

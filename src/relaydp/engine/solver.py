@@ -433,7 +433,8 @@ def _start(problem: Problem, x0: Any) -> np.ndarray:
 
 
 def _check_memory(plan: Plan, dim: int, transcript: bool) -> None:
-    size = int(plan.tally.messages[-1]) * dim * 8 * plan.algorithm.vectors
+    numbers = dim * plan.algorithm.vectors + (plan.released if plan.preparing else 0)  # the last: `with_first`
+    size = int(plan.tally.messages[-1]) * numbers * 8
     if transcript and size > TRANSCRIPT_BYTES:
         raise InputError(
             f"the transcript of {len(plan.route)} hops would take {size / 2**30:.1f} GiB; pass transcript=False, or "

@@ -37,9 +37,10 @@ point:
         rows, add p_j shrink_j X_jk, which is p_j a_jk over the coordinate's scale: one factor for all records, which
         changes no relative rounding. Nothing is added and later subtracted: stored records have no offset (X is counted
         from its column's centre, which is 0 for bytes). With an intercept norm_j >= 1, so |p_j| <= c as well.
-    d.  `kernels.int8_products` adds whole numbers, exactly; two roundings follow (step 3). It rounds p_j shrink_j,
-        which is below c/m as bytes that are not all 0 have norm 1 at least, to a unit of at most 2 u c/m. That is fixed
-        by c and m, so a record's rounding is its own, as in step 1; and it is off by u c/m times |X_j| <= 255 sqrt(q).
+    d.  `kernels.int8_products`, which is not used in other coordinates, adds whole numbers, exactly; two roundings
+        follow (step 3). It rounds p_j shrink_j, which is below c/m as bytes that are not all 0 have norm 1 at least, to
+        a unit of at most 2 u c/m. That is fixed by c and m, so a record's rounding is its own, as in step 1; and it is
+        off by u c/m times |X_j| <= 255 sqrt(q).
     e.  In `kernels.gradient_batch` a record's score leaves out products that are 0, and which are left out depends on
         the records beside it. No score changes with that: 0 times a number is 0, and a point that is not finite has no
         scores at all.
@@ -50,7 +51,7 @@ point:
 returned as P v, where P = b (I - (1 - k) u u') makes a vector b times longer at most and k b times at least. A term t_j
 with |P t_j| <= c has |t_j| <= c/(k b), so that steps 1 to 3 hold with c/(k b) for c, and P brings their errors to 1/k
 times what they were beside c. P itself rounds a v of length c/(k b) at most by (q + 8) u c/k, on both data sets. The
-first release of such a run has terms of 1.12 times its bound, which is less than 1/k times:
+first release of such a run has terms of 1.5 times its bound (the root of 1 + 1/4 + 1), which is less than 1/k times:
 
         rounding = 1.01 u/k ( m (m + 3)/2 + 4 m + q + 255 sqrt(q) + 16 + m (q + 8) )
 

@@ -94,7 +94,9 @@ class AgentRecords:
 
         def of_agent(i: Array) -> Array:
             A, y, norm, weight = self._agent(i)
-            half = jnp.sum(weight * (norm * norm - float(self.intercept))) / (2.0 * bound)
+            # with an intercept the norm has its 1, beside which that of short features would be lost
+            square = jnp.sum(A * A, axis=1) if self.intercept else norm * norm
+            half = jnp.sum(weight * square) / (2.0 * bound)
             code = (y > 0).astype(jnp.int32) if outputs == 1 else y
             told = weight[:, None] * jax.nn.one_hot(code, classes_of(outputs), dtype=A.dtype)
             return jnp.concatenate([(told.T @ A).reshape(-1), half[None], bound * jnp.sum(told, axis=0)])
@@ -126,7 +128,8 @@ class AgentRecords:
 
     def with_norm(self, norm: Float[Array, " records"], coordinates: Coordinates) -> AgentRecords:
         """`in_coordinates`, where the norms are known."""
-        return replace(self, norm=norm, coordinates=coordinates)
+        # the products of bytes count on norms in the records' own coordinates
+        return replace(self, norm=norm, coordinates=coordinates, bytes=None)
 
     def _of_owner(self, values: Float[Array, " agents"]) -> Float[Array, " records"]:
         """Each record's agent's value; padding has the last agent's."""

@@ -291,7 +291,7 @@ def scale_records(X: np.ndarray, scale: Scale | None, record_norm: float | None)
         part *= on_use
         norm[rows] = np.sqrt(np.einsum("ij,ij->i", part, part))
         if record_norm is not None:
-            shrink[rows] = np.minimum(1.0, record_norm / np.maximum(norm[rows], np.finfo(float).tiny))
+            shrink[rows] = np.minimum(1.0, record_norm / np.maximum(norm[rows], record_norm))
         if dtype == np.float64 and record_norm is not None:
             stored[rows] *= shrink[rows, None]
     applied = np.ones_like(shrink) if dtype == np.float64 else shrink

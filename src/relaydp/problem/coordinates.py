@@ -12,12 +12,15 @@ w_c and share p_c, of the mean record w = sum_c w_c, and of the mean square of w
 The rest is public arithmetic. With the direction u = w/|w|,
 
     (2)  P = b (I - (1 - k) u u'),                              b = B / sqrt(r^2 + k^2 |w|^2)
-    (3)  pace = min(1, NEAR / d)^0.7 / v^0.3,                   d = 2 sum_c |P (w_c - p_c w)|^2 / (v B)^2
+    (3)  pace = min(1, NEAR / d)^0.7 / v^0.3 x min(1, SEEN / s)^(0.7 L^2 / (L^2 + 0.3^2)),
+                                                                d = 2 sum_c |P (w_c - p_c w)|^2 / (v B)^2
 
 P takes most of what is common out of a record, and brings what is left to the length that a plan is made for: the
 P a_j have a mean square of about B^2. A model z in these coordinates is x = P z in the records' own. d is how far apart
 the classes are, and v, the mean of 4 p_c (1 - p_c) over the classes, how evenly they are mixed: 1 for two of the same
-size. Steps are multiplied by the pace. The start is the x along u for which the mean record has the classes' log-odds.
+size. s is the noise of a share, and L the log-odds of the most frequent class beside those of equal classes. Where one
+class is frequent, answering it is right for most records, and long steps under much noise would answer others. Steps
+are multiplied by the pace. The start is the x along u for which the mean record has the classes' log-odds.
 
 Replacing one record moves (1) by at most 2B/m_i: with |a| = s and |a'| = t, the square of what changes is, in one class
 and in two,
@@ -46,6 +49,8 @@ LEAST = 0.05  # of r beside B, and of |w| where classes are told along it
 RAREST = 0.01  # the least share of a class that is believed
 NEAR, FARTHEST = 0.05, 16.0  # the d from which on steps are shorter; and the largest d / NEAR that makes them so
 SHORTER, LONGER = 0.7, 0.3  # the powers of (3)
+SEEN, UNEVEN = 2.0**-6, 0.3  # the noise of a share from which on, and the L by which, a frequent class shortens steps
+HIDDEN = 0.25  # the noise of a share that leaves half of this
 
 
 class Coordinates(NamedTuple):
@@ -91,7 +96,7 @@ def find_coordinates(
     even = 1.0 / classes
     shares = even + _shrunk(release[-classes:] / bound - even, variance / bound**2)
     shares = jnp.clip(shares, RAREST, 1.0 - RAREST)
-    mean = jnp.sum(sums, axis=0)
+    mean, spread = jnp.sum(sums, axis=0), jnp.sqrt(variance) / bound
     level = jnp.mean(mean)
     common = level + _shrunk(mean - level, classes * variance)
     apart = sums - shares[:, None] * mean[None, :]
@@ -104,7 +109,8 @@ def find_coordinates(
     direction, length = common / _or_1(size), bound / jnp.sqrt(left + (KEPT * size) ** 2)
     start = direction[:, None] * _log_odds(shares, outputs)[None, :] / jnp.maximum(size, LEAST * bound)
     found = Coordinates(direction, length, start.reshape(-1), jnp.ones(()))
-    return found._replace(pace=_pace(found, apart, shares, variance, bound, mean.size))
+    careful = _careful(shares, spread)
+    return found._replace(pace=careful * _pace(found, apart, shares, variance, bound, mean.size))
 
 
 def _log_odds(shares: Float[Array, " classes"], outputs: int) -> Float[Array, " outputs"]:
@@ -121,7 +127,7 @@ def _pace(
     bound: Array,
     features: int,
 ) -> Float[Array, ""]:
-    """(3), by as much as noise leaves of d."""
+    """The first two factors of (3), by as much as noise leaves of d."""
     mixed = jnp.mean(4.0 * shares * (1.0 - shares))
     unit = 2.0 * (change.length / (mixed * bound)) ** 2
     moved = change(apart.T.reshape(-1)) / change.length
@@ -130,6 +136,15 @@ def _pace(
     doubt = noise * jnp.sqrt(2.0 / features)
     trust = 1.0 / (1.0 + (doubt / NEAR) ** 2)
     return (jnp.clip(d / NEAR, 1.0, FARTHEST) ** SHORTER * mixed**LONGER) ** -trust
+
+
+def _careful(shares: Float[Array, " classes"], spread: Float[Array, ""]) -> Float[Array, ""]:
+    """The last factor of (3), by as much as noise leaves of L."""
+    most = jnp.max(shares)
+    odds = jnp.log(most * (shares.size - 1.0) / (1.0 - most))
+    trust = 1.0 / (1.0 + (spread / HIDDEN) ** 2)
+    power = trust * SHORTER * odds**2 / (odds**2 + UNEVEN**2)
+    return jnp.minimum(1.0, SEEN / jnp.maximum(spread, SEEN)) ** power
 
 
 def _shrunk(values: Array, variance: Array) -> Array:
