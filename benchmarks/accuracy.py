@@ -101,6 +101,7 @@ QUICK = Grid(
 QUICK_PROBLEMS = ("mnist23-few", "fashion24-wrong", "mnist1-rest7", "bank-y-few", "table0")
 NUMBERS = 2**27  # float32 of one array (records, runs) at once
 FRESH = 500  # added to a seed where the same settings are run once more
+FORECAST = 0.03  # the gain that a problem of the forecast has at least: of less, noise makes any share
 FACTORS = 2.0 ** np.arange(-3.0, 3.25, 0.25)
 
 
@@ -362,16 +363,17 @@ def alike(found: Search, log_noise: float) -> np.ndarray:
     return np.abs(np.log2(found.noise) - log_noise) <= 1.0
 
 
-def shares(found: Search) -> np.ndarray:
-    """(problems, budgets): what the rule's models have of the gain without privacy; NaN where that is under a point.
+def shares(found: Search, least: float = 0.01) -> np.ndarray:
+    """(problems, budgets): what the rule's models have of the gain without privacy; NaN where that is under `least`.
     Below 0 where a model is worse than that class."""
     gain = (found.without - found.majority)[:, None]
-    return (found.rule - found.majority[:, None]) / np.where(gain < 0.01, np.nan, gain)
+    return (found.rule - found.majority[:, None]) / np.where(gain < least, np.nan, gain)
 
 
 def gains(found: Search) -> dict[int, tuple[float, float, float]]:
-    """`GAINS` anew: the 1 %, 50 % and 95 % quantiles of the shares, for noise within a factor 2 of 2^k."""
-    part, log = shares(found), np.log2(found.noise)
+    """`GAINS` anew: the 1 %, 50 % and 95 % quantiles of the shares, for noise within a factor 2 of
+    2^k, of the problems with `FORECAST` to gain."""
+    part, log = shares(found, FORECAST), np.log2(found.noise)
     table = {}
     for row in range(math.floor(log.min() + 0.5), math.floor(log.max() + 0.5) + 1):
         some = part[alike(found, row) & np.isfinite(part)]

@@ -50,7 +50,6 @@ RAREST = 0.01  # the least share of a class that is believed
 NEAR, FARTHEST = 0.05, 16.0  # the d from which on steps are shorter; and the largest d / NEAR that makes them so
 SHORTER, LONGER = 0.7, 0.3  # the powers of (3)
 SEEN, UNEVEN = 2.0**-6, 0.3  # the noise of a share from which on, and the L by which, a frequent class shortens steps
-HIDDEN = 0.25  # the noise of a share that leaves half of this
 
 
 class Coordinates(NamedTuple):
@@ -139,11 +138,11 @@ def _pace(
 
 
 def _careful(shares: Float[Array, " classes"], spread: Float[Array, ""]) -> Float[Array, ""]:
-    """The last factor of (3), by as much as noise leaves of L."""
-    most = jnp.max(shares)
+    """The last factor of (3). From L^2 is taken what noise may have brought: twice the variance of equal classes' L."""
+    most, even = jnp.max(shares), 1.0 / shares.size
     odds = jnp.log(most * (shares.size - 1.0) / (1.0 - most))
-    trust = 1.0 / (1.0 + (spread / HIDDEN) ** 2)
-    power = trust * SHORTER * odds**2 / (odds**2 + UNEVEN**2)
+    square = jnp.maximum(odds**2 - 2.0 * (spread / (even * (1.0 - even))) ** 2, 0.0)
+    power = SHORTER * square / (square + UNEVEN**2)
     return jnp.minimum(1.0, SEEN / jnp.maximum(spread, SEEN)) ** power
 
 
