@@ -1,6 +1,6 @@
 """How good is the rule for accuracy (`relaydp.planning.accuracy`), and what does a budget buy with it?
 
-    python benchmarks/accuracy.py search            85 problems, 10 budgets, 72 settings: two hours on two cores
+    python benchmarks/accuracy.py search            93 problems, 10 budgets, 72 settings: two hours on two cores
     python benchmarks/accuracy.py search --held-back     the grid on the 29 problems that were held back alone
     python benchmarks/accuracy.py search --quick    five problems and few settings: a minute or two on two cores
     python benchmarks/accuracy.py bars              the tables of docs/measurements.md: minutes on two cores

@@ -419,7 +419,7 @@ def test_the_table_names_every_run(tmp_path):
         (["--mechanism", "objective"], "unknown mechanism"),
         (['variant = "carried"', "--mechanism", "none"], "belongs to mechanism published"),
         (["--epsilon", "-1"], "epsilon"),
-        (["--figure", "grid.txt"], "ends in"),
+        (["--figure", "grid.txt"], "must end in"),
         (["iterations = 5"], "does not search"),
         (['method = "guess"'], "unknown method"),
         (

@@ -207,7 +207,7 @@ def test_a_plan_is_made_for_more_agents_than_can_be_simulated():
 def test_expectations_are_shares_in_order_and_fall_with_the_noise():
     rows = np.array([expectation(2.0**at) for at in np.linspace(-20, 3, 200)])
     assert (rows[:, 1:] >= 0).all() and (rows <= 1).all()  # the low end may be below the most frequent class
-    assert (rows[:, 0] >= -1).all() and (np.diff(rows, axis=1) >= 0).all() and (np.diff(rows, axis=0) <= 1e-12).all()
+    assert (rows[:, 0] >= -3).all() and (np.diff(rows, axis=1) >= 0).all() and (np.diff(rows, axis=0) <= 1e-12).all()
     assert np.abs(np.diff(rows, axis=0)).max() < 0.12  # 0.12 doublings apart
 
 
@@ -219,7 +219,7 @@ def test_an_expectation_is_an_accuracy_where_the_ends_are_known():
 def test_a_plan_says_what_to_expect():
     plan = rd.plan(FACTS, rd.ring(4), BUDGET)
     found = json.loads(json.dumps(plan.summary(), allow_nan=False))["expected_gain"]
-    assert found == plan.expected._asdict() and 0 <= found["low"] <= found["middle"] <= found["high"] <= 1
+    assert found == plan.expected._asdict() and -1 <= found["low"] <= found["middle"] <= found["high"] <= 1
     assert "of the gain without privacy" in repr(plan) and plan.outlook is None and plan.predicted is None
     for_loss = rd.plan(FACTS, rd.ring(4), BUDGET, objective="loss", activations=4, steps="paper")
     assert for_loss.expected is None and for_loss.summary()["expected_gain"] is None and for_loss.predicted > 0

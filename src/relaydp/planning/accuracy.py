@@ -23,7 +23,7 @@ fewer allow longer steps. (6) Momentum carries noise along, and steps that shrin
 the model, which is then about 1.7 times as long as the one of least log-loss. Gradients are asked for at 1.7 x, so that
 x itself has the right length.
 
-The constants were chosen on 56 of the 85 problems of `benchmarks/accuracy_problems.py`; none of these is among the data
+The constants were chosen on 64 of the 93 problems of `benchmarks/accuracy_problems.py`; none of these is among the data
 sets that docs/measurements.md reports. `benchmarks/accuracy.py` has the search, and the regret on the other 29.
 """
 
