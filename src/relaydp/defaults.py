@@ -5,8 +5,9 @@ everywhere (`problem.bounds`). What differs, each for a reason:
 
 intercept     the estimators fit one, as users of scikit-learn expect; the functions (`rd.logistic`, `relaydp run`) fit
               none, because the catalogue's data sets need none
-record_norm   "typical" for a private fit of an estimator, whose tables often have many columns that are mostly 0; none
-              for the functions, so that what they minimise is what was asked for
+record_norm   "typical" for a private fit of an estimator, and for commands and TOML files with a budget and `ranges`:
+              tables often have many columns that are mostly 0. None for the functions (`rd.logistic`), so that what
+              they minimise is what was asked for
 algorithm     "recal" for `consortium new`, `rehearsal` and `solve_apart`, since relay-gradient does not run between
               parties yet, and for `audit`, which also tests the published mechanism; relay-gradient does not have it
 """

@@ -3,6 +3,7 @@
 import inspect
 import re
 
+import numpy as np
 import pytest
 import typer.main
 
@@ -14,7 +15,7 @@ from relaydp.cluster import solving_apart
 from relaydp.errors import InputError
 from relaydp.graph import WALKS
 from relaydp.network.consortium.agreement import ProblemTable
-from relaydp.settings.config import Config, parse_toml, read_config
+from relaydp.settings.config import Config, build, parse_toml, read_config
 from relaydp.settings.values import as_steps
 
 LOSSES = (rd.logistic, rd.softmax, rd.least_squares, rd.huber)
@@ -159,3 +160,32 @@ def test_steps_of_another_algorithm_are_refused_by_name(algorithm, steps, said):
 def test_a_misspelt_algorithm_is_the_complaint_not_its_steps():
     with pytest.raises(InputError, match="Did you mean 'nids'"):
         read_config(flags={"algorithm": "nid", "steps": "stepsize=1,mixing=1"})
+
+
+def test_tables_with_ranges_and_a_budget_are_shrunk_as_the_estimators_shrink_them(tmp_path):
+    flags = {"data": "visits.csv", "ranges": "0,1", "epsilon": 1.0}
+    assert read_config(flags=flags).problem.record_norm == "typical"
+    assert read_config(flags={**flags, "record_norm": 2.0}).problem.record_norm == 2.0
+    for other in ({"epsilon": None}, {"ranges": None}, {"ranges": "fit"}, {"mechanism": "published"}):
+        asked = {name: value for name, value in {**flags, **other}.items() if value is not None}
+        assert read_config(flags=asked).problem.record_norm is None
+    apart = {**flags, "data": "site-*.csv"}
+    assert read_config(flags=apart).problem.record_norm is None
+    file = tmp_path / "run.toml"
+    file.write_text('[data]\nsource = "v.csv"\n[problem]\nranges = [0, 1]\none_hot = ["job"]\n[run]\nepsilon = 1.0\n')
+    assert read_config(file).problem.record_norm is None
+
+
+def test_the_command_line_and_an_estimator_train_the_same_model_on_a_table(tmp_path):
+    """Many columns that are mostly 0, with nothing said but what is public of them."""
+    draw = np.random.default_rng(0)
+    X = (draw.random((600, 12)) < 0.2) * draw.uniform(0.0, 9.0, (600, 12))
+    y = (X @ draw.normal(size=12) > 0.5).astype(int)
+    names = [f"c{k}" for k in range(12)]
+    rows = [",".join(map(repr, [*map(float, row), int(label)])) for row, label in zip(X, y, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join([",".join([*names, "label"]), *rows]) + "\n")
+    flags = {"data": str(tmp_path / "t.csv"), "label": "label", "classes": "0,1", "agents": "4", "ranges": "0,9"}
+    problem, graph, asked = build(read_config(flags={**flags, "epsilon": 2.0, "seed": 3, "intercept": True}))
+    ours = rd.solve(problem, graph, **asked, trace=False)
+    theirs = rd.RelayLogisticRegression(epsilon=2.0, bounds=(0, 9), agents=4, random_state=3, classes=[0, 1]).fit(X, y)
+    assert problem.predict(ours.x, problem.data.X).tolist() == theirs.predict(X).tolist()

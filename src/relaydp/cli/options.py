@@ -162,8 +162,8 @@ class AgentOptions:
         float | None,
         flag(
             PROBLEM,
-            "Public bound on a record's norm; longer records are shrunk to it. Default: none; with plan --sizes, that "
-            "of features in [0, 1].",
+            "Public bound on a record's norm; longer records are shrunk to it. Default: with a budget and --ranges a "
+            "guess from them, else none; with plan --sizes, that of features in [0, 1].",
         ),
     ] = None
 

@@ -201,11 +201,25 @@ def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None
         section, key = FLAGS[flag]
         table[section] = {**table.get(section, {}), key: value}
     try:
-        return Config.model_validate(table)
+        return _with_norm(Config.model_validate(table))
     except ValidationError as error:
         # The file was checked before the flags went over it, so a flag is at fault.
         names = {".".join(place): "--" + flag.replace("_", "-") for flag, place in FLAGS.items()}
         raise InputError(_fault(error, lambda at: names.get(".".join(at[:2]), "flags"))) from None
+
+
+def _with_norm(config: Config) -> Config:
+    """With a budget and ranges, records are shrunk to what is typical, as the estimators do: noise pays for the norm.
+
+    Not where `one_hot` says more, nor where every agent has a file of its own, whose columns nobody has seen.
+    """
+    wanted, run = config.problem, config.run
+    noisy = run.epsilon is not None and run.mechanism in (None, "gradient")
+    said = wanted.record_norm is not None or wanted.one_hot is not None
+    bounded = wanted.ranges is not None and not isinstance(wanted.ranges, str)
+    if said or not noisy or not bounded or set("*?[") & {*config.data.source}:
+        return config
+    return config.model_copy(update={"problem": wanted.model_copy(update={"record_norm": "typical"})})
 
 
 def read_toml(file: Path, model: type[Section] = Config) -> dict[str, dict[str, Any]]:
