@@ -1,7 +1,9 @@
 """How good is the rule for accuracy (`relaydp.planning.accuracy`), and what does a budget buy with it?
 
     python benchmarks/accuracy.py search            93 problems, 10 budgets, 72 settings: two hours on two cores
-    python benchmarks/accuracy.py search --held-back     the grid on the 29 problems that were held back alone
+    python benchmarks/accuracy.py search --held-back          the 29 problems that were held back alone
+    python benchmarks/accuracy.py search --held-back --coarse     the same with 3 budgets and 36 settings
+    python benchmarks/accuracy.py search --rule-alone         what the forecast is made of: a quarter of an hour
     python benchmarks/accuracy.py search --quick    five problems and few settings: a minute or two on two cores
     python benchmarks/accuracy.py bars              the tables of docs/measurements.md: minutes on two cores
     python benchmarks/accuracy.py bars --quick      one embedded data set and one small table, 2 seeds
@@ -98,6 +100,7 @@ class Grid(NamedTuple):
 QUICK = Grid(
     (0.1, 1.0), (8,), (25, 100), (0.1, 0.3), (2.0**-6.5, 2.0**-4.5, 2.0**-3), (0.0, 0.05), seeds=3, again=3, fresh=8
 )
+COARSE = Grid((0.1, 0.5, 1.0), (8,), (100,), seeds=2, again=4, fresh=16)
 QUICK_PROBLEMS = ("mnist23-few", "fashion24-wrong", "mnist1-rest7", "bank-y-few", "table0")
 NUMBERS = 2**27  # float32 of one array (records, runs) at once
 FRESH = 500  # added to a seed where the same settings are run once more
@@ -625,7 +628,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     searching = commands.add_parser("search", help="the rule against a grid, on the development problems")
     searching.add_argument("--only", default="*", help="problems by a pattern with * and ?")
     searching.add_argument("--grid", type=Path, help="an earlier search: take its grid, run the rule anew")
-    searching.add_argument("--held-back", action="store_true", help="the grid on the problems held back alone")
+    searching.add_argument("--held-back", action="store_true", help="the problems held back alone")
+    searching.add_argument("--rule-alone", action="store_true", help="no grid: what the forecast is made of")
+    searching.add_argument("--coarse", action="store_true", help="8 parties, 3 budgets, 100 laps, fewer seeds")
     searching.add_argument("--read", type=Path, help="print the tables of an earlier search, and run nothing")
     bars = commands.add_parser("bars", help="what a budget buys, on the reported data sets")
     bars.add_argument("--data", help=f"names with commas between; default {TABLES}")
@@ -655,8 +660,10 @@ def run_search(asked: argparse.Namespace, about: dict[str, Any]) -> None:
         names = ", ".join(each.name for each in accuracy_problems.development())
         raise SystemExit(f"--only {asked.only!r} matches no problem; the names are {names}.")
     earlier = None if asked.grid is None else Search.load(asked.grid)
-    gridded = accuracy_problems.HELD_BACK if asked.held_back else None
-    found = search(problems, QUICK if asked.quick else Grid(), earlier, gridded)
+    if asked.held_back:
+        problems = [each for each in problems if each.name in accuracy_problems.HELD_BACK]
+    grid = QUICK if asked.quick else COARSE if asked.coarse else Grid()
+    found = search(problems, grid, earlier, () if asked.rule_alone else None)
     if asked.out is not None:
         found.save(asked.out)
     print(f"\n{search_tables(found)}")
