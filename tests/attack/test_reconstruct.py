@@ -356,11 +356,10 @@ def test_a_batch_is_scored_in_any_order():
     assert np.array_equal(results[0].psnr, results[1].psnr) and np.array_equal(results[0].ssim, results[1].ssim)
 
 
-def test_gradient_error_and_exact_share():
+def test_gradient_error():
     truth = {"W": np.array([3.0, 0.0]), "b": np.array([4.0])}
     assert score.gradient_error(truth, truth) == 0.0
     assert score.gradient_error({"W": np.zeros(2), "b": np.zeros(1)}, truth) == 1.0
-    assert score.exact_share(np.array([1.0, 2.0, 3.0, 4.1]), np.array([1.0, 2.0, 3.0, 4.0])) == 0.75
 
 
 def test_membership_advantage():

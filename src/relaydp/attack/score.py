@@ -46,12 +46,6 @@ def gradient_error(found: Mapping[str, np.ndarray], truth: Mapping[str, np.ndarr
     return float(np.sqrt(apart / sum(float(np.sum(np.asarray(v) ** 2)) for v in truth.values())))
 
 
-def exact_share(found: np.ndarray, truth: np.ndarray, tolerance: float = 1e-9) -> float:
-    """The share of coordinates that are right to `tolerance`, relative to the largest true one."""
-    found, truth = _pair(found, truth)
-    return float(np.mean(np.abs(found - truth) <= tolerance * max(float(np.abs(truth).max()), np.finfo(float).tiny)))
-
-
 # -- images
 
 

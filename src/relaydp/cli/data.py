@@ -152,7 +152,7 @@ def _records_and_ranges(
     asked = config.problem.ranges
     if asked is None or isinstance(asked, str):
         raise InputError(
-            f"ranges={asked!r}: there is nothing to check. Pass --ranges LOW,HIGH, or a TOML file with ranges = "
+            f"{'no ranges' if asked is None else f'ranges={asked!r}'}: there is nothing to check. Pass --ranges LOW,HIGH, or a TOML file with ranges = "
             "[[low, ...], [high, ...]] in [problem]."
         )
     return load_records(config.data, config.problem.agents), asked
