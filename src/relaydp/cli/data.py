@@ -151,8 +151,9 @@ def _records_and_ranges(
     config = read_config(settings, flags if settings else {"data": source, **flags})
     asked = config.problem.ranges
     if asked is None or isinstance(asked, str):
+        given = "no ranges" if asked is None else f"ranges={asked!r}"
         raise InputError(
-            f"{'no ranges' if asked is None else f'ranges={asked!r}'}: there is nothing to check. Pass --ranges LOW,HIGH, or a TOML file with ranges = "
+            f"{given}: there is nothing to check. Pass --ranges LOW,HIGH, or a TOML file with ranges = "
             "[[low, ...], [high, ...]] in [problem]."
         )
     return load_records(config.data, config.problem.agents), asked
