@@ -1,6 +1,6 @@
 """What is each part of the rule for accuracy (`relaydp.planning.accuracy`) worth?
 
-    python benchmarks/accuracy_parts.py             five data sets, three budgets, 16 seeds: half an hour on two cores
+    python benchmarks/accuracy_parts.py             five data sets, three budgets, 16 seeds: five minutes on two cores
     python benchmarks/accuracy_parts.py --quick     one embedded data set, one budget, 2 seeds: half a minute
 
 Every row of the table is the default with one part changed and everything else as the rule then says:
