@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/data/README.md),)
 export RELAYDP_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: setup demo test test-shipped test-all test-times test-slow test-sklearn kill-test mutants fuzz bench lint docs clean
+.PHONY: setup bytecode demo test test-shipped test-all test-times test-slow test-sklearn kill-test mutants fuzz bench lint docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # one .venv, written by one recipe at a time
 
@@ -25,13 +25,16 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(INSTALL) -e .
 	@touch $@
 
-# Tests start hundreds of processes, perhaps none of which may write bytecode: here it is made of everything, by all
-# cores. Some packages contain files that are not valid Python; that does no harm.
+# Tests start hundreds of processes, perhaps none of which may write bytecode: here it is made of everything, and by
+# `bytecode` of the sources, by all cores. Some packages contain files that are not valid Python; that does no harm.
 $(VENV)/.dev-ready: pyproject.toml constraints.txt
 	$(VENV_WITH_PIP)
 	$(INSTALL) -e ".[dev]"
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib >/dev/null || true
 	@touch $(VENV)/.ready $@
+
+bytecode: setup
+	@$(BIN)/python -m compileall -qq -j 0 src
 
 setup: $(VENV)/.dev-ready ## make .venv with the pinned packages and the development tools
 
@@ -42,10 +45,10 @@ demo: $(VENV)/.ready ## train a private model over 8 agents on embedded data, ab
 # programs, so each worker takes them in order, and takes some of the others' when it has done its own. Some wait for a
 # network: one worker more than cores.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
-test: setup ## every test, the expensive ones on some of their cases (minutes)
+test: setup bytecode ## every test, the expensive ones on some of their cases (minutes)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
-test-times: setup ## the same, and where the time went
+test-times: setup bytecode ## the same, and where the time went
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -p tests.times
 
 # What `make test` cannot show, since it compiles with fewer optimisations: the bits that users get, in kernels, in a

@@ -26,7 +26,11 @@ if IN_HASTE:
 # No law is about how long an example takes, which another program on the machine decides. `make test` draws the same
 # examples every time, so that it fails on all machines or on none; `make test-all` draws new ones.
 settings.register_profile(
-    "laws", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=not EVERY_CASE
+    "laws",
+    max_examples=100 if EVERY_CASE else 40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not EVERY_CASE,
 )
 settings.load_profile("laws")
 
