@@ -20,6 +20,7 @@ from sklearn.linear_model import LogisticRegression
 import relaydp as rd
 from relaydp import partition, prox
 from relaydp.errors import InputError, PrivacyError
+from relaydp.problem.agent_records import AgentRecords
 from relaydp.problem.loss import softplus
 
 SIZES = [1, 7, 3]
@@ -153,7 +154,7 @@ def jax_gradients(case: Case, x: np.ndarray, A: np.ndarray, y: np.ndarray) -> np
         return case.one(a @ x.reshape(-1, case.outputs), b)
 
     labels = y if case.outputs > 1 else y.astype(float)
-    each = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))
+    each = jax.jit(jax.vmap(jax.grad(loss), in_axes=(None, 0, 0)))
     return np.asarray(each(jnp.asarray(x), jnp.asarray(A), jnp.asarray(labels)))
 
 
@@ -162,7 +163,10 @@ def clipped_mean(each: np.ndarray, clip: float) -> np.ndarray:
 
 
 def gradient(problem: rd.Problem, agent: int, x: np.ndarray, clip: float | None) -> np.ndarray:
-    return np.asarray(problem.agent_records.gradient(jnp.asarray(agent), jnp.asarray(x), clip))
+    return np.asarray(at_once(problem.agent_records, jnp.asarray(agent), jnp.asarray(x), clip))
+
+
+at_once = jax.jit(AgentRecords.gradient)  # one program instead of one an operation
 
 
 # Losses
