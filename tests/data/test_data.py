@@ -452,6 +452,22 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path):
     with pytest.raises(InputError, match="'ward' has bytes that are not UTF-8 text"):
         read_table(path, groups="ward")
     assert len(read_table(path, drop="ward")) == 2
+    path.write_text("a,größe,label\n1,2,0\n2,3,1\n", encoding="latin-1")
+    with pytest.raises(InputError, match=r"a\.csv is not text in UTF-8.*'gr.*Save it again as UTF-8"):
+        read_table(path)
+    for kind in ("utf-16", "utf-16-be"):  # what some spreadsheets call Unicode
+        path.write_text("\ufeff" * (kind != "utf-16") + "a,b,label\n1,2,0\n2,3,1\n", encoding=kind)
+        with pytest.raises(InputError, match="text in UTF-16.*Save it again as UTF-8"):
+            read_table(path)
+
+
+@pytest.mark.parametrize("before", ["", "\ufeff", "\n"], ids=["plain", "mark", "empty-line"])
+def test_semicolons_with_decimal_commas_are_told_apart_from_ragged_rows(tmp_path, before):
+    """What spreadsheets write where the decimal sign is a comma."""
+    path = tmp_path / "a.csv"
+    path.write_text(f"{before}a;b;label\n1,5;2,5;0\n2,5;3,5;1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="semicolons between its columns.*points in the numbers"):
+        read_table(path)
 
 
 def test_times_and_dates_are_the_text_that_was_written(tmp_path):

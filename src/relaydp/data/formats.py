@@ -32,6 +32,7 @@ KINDS = {
     ".svmlight": "LIBSVM",
     ".npz": "NPZ",
 }
+UTF_8 = "Save it again as UTF-8; a spreadsheet calls that 'CSV UTF-8'."
 EXCEL = "Open it in the spreadsheet and save the sheet as CSV."
 # What to do with files whose format is not supported.
 CURES = {
@@ -44,6 +45,8 @@ BEGINNINGS = {
     b"%PDF-": ("a PDF", CURES[".pdf"]),
     b"PK\x03\x04": ("a zip archive or an Excel workbook", f"Unpack it. {EXCEL}"),
     b"\xd0\xcf\x11\xe0": ("an old Excel workbook", EXCEL),
+    b"\xff\xfe": ("text in UTF-16", UTF_8),
+    b"\xfe\xff": ("text in UTF-16", UTF_8),
 }
 # LIBSVM text is sparse and Records are dense: beyond 4 GiB of float64 another tool is needed.
 DENSE_LIMIT = 2**32
@@ -175,6 +178,9 @@ def _reading(path: Path, kind: str) -> Iterator[None]:
         yield
     except RelayError:
         raise
+    except UnicodeDecodeError as error:
+        shown = error.object[max(error.start - 20, 0) : error.end + 20].decode("utf-8", "backslashreplace")
+        raise InputError(f"{path.name} is not text in UTF-8: it has the bytes {shown!r}. {UTF_8}") from error
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(

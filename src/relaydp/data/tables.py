@@ -52,6 +52,9 @@ def read_delimited(path: Path, delimiter: str) -> pa.Table:
         ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
         if ragged is None:
             raise
+        # first: a comma for the decimal point makes the rows longer than a header with semicolons
+        header = re.split(rb"[\r\n]", text.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"), maxsplit=1)[0].decode()
+        _check_separator(header.split(delimiter), path, delimiter)
         line, columns, values = map(int, ragged.groups())
         raise InputError(
             f"{path.name} could not be read as CSV: row {line - 1} (line {line}) has {values} values, and the header "
