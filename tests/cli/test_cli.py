@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -444,6 +444,9 @@ BAD = {
     "garbled file": ({"x.parquet": "no"}, ["--data", "x.parquet"], ["x.parquet", "Parquet"]),
     "no such graph file": ({}, [*BC, "--graph", "nowhere.txt"], ["nowhere.txt"]),
     "empty agent": ({}, ["--data", "visits.csv", "--drop", "ward", "--agents", 7], ["no record"]),
+    "fewer than no agents": ({}, ["--data", "visits.csv", "--drop", "ward", "--agents=-1"], ["count of 2 or more"]),
+    "half an agent": ({}, ["--data", "visits.csv", "--drop", "ward", "--agents", "1.5"], ["count of 2 or more"]),
+    "sizes with a slip": ({}, ["--data", "visits.csv", "--drop", "ward", "--agents", "6,-6"], ["count of 2 or more"]),
     "empty agent by sizes": ({}, ["--data", "visits.csv", "--drop", "ward", "--agents", "6,0"], ["no record"]),
     "one agent": ({}, ["--agents", 1], ["--agents", "2 or more"]),
     "start beyond the graph": ({"r.toml": "[run]\nstart = 3"}, ["r.toml", *BC], ["start"]),
@@ -458,6 +461,17 @@ BAD = {
     "TOML that is no text": ({"r.toml": b"\xff\xfe\x00"}, ["r.toml"], ["r.toml"]),
     "TOML syntax": ({"r.toml": "[run]\nseed = 1\nwalk = cyclic\n"}, ["r.toml"], ["r.toml, line 3", "not TOML"]),
     "TOML syntax at the end": ({"r.toml": '[run]\nwalk = "cyc'}, ["r.toml"], ["r.toml", "not TOML"]),
+    "TOML key as in a flag": (
+        {"r.toml": "[problem]\nrecord-norm = 2.0\n"},
+        ["r.toml"],
+        ["r.toml, line 2", "'record-norm' in [problem]", "Did you mean 'record_norm'?"],
+    ),
+    "TOML key as in a flag, in another table": (
+        {"r.toml": "[run]\nrecord-norm = 2.0\n"},
+        ["r.toml"],
+        ["r.toml, line 2", "put it in [problem]"],
+    ),
+    "TOML unknown table with a dash": ({"r.toml": "[my-run]\nseed = 1\n"}, ["r.toml"], ["line 1", "table 'my-run'"]),
     "TOML unknown key": (
         {"r.toml": "[run]\nseed = 1\n\nepsilom = 1.0\n"},
         ["r.toml"],
@@ -569,6 +583,8 @@ def test_any_text_is_read_or_refused(text):
 
 @FUZZ
 @given(TABLES)
+@example({"-": {}})
+@example({"problem": {"record-norm": 2.0, "[x]": 1}})
 def test_any_toml_is_read_or_refused(tables):
     read_or_refuse("\n".join(f"{json.dumps(key)} = {toml(value)}" for key, value in tables.items()))
 

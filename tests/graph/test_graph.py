@@ -134,7 +134,8 @@ def test_any_edges_give_a_connected_graph_or_an_error(n, pairs):
         (lambda: graphs.erdos_renyi(40, 0.01), "raise the probability"),
         (lambda: graphs.erdos_renyi(40, 1.5), "probability=1.5"),
         (lambda: graphs.watts_strogatz(10, 3), "even"),
-        (lambda: graphs.random_regular(5, 3), "even"),
+        (lambda: graphs.random_regular(5, 3), "even.*either by one"),
+        (lambda: graphs.random_regular(8, 9), "7 others.*Lower degree or raise n"),  # one less would not do
         (lambda: graphs.random_regular(6, 1), "degree=3"),
         (lambda: graphs.from_networkx(nx.DiGraph([(0, 1)])), "undirected"),
         (lambda: graphs.ring(4).relabel([0, 0, 1, 2]), "permutation"),

@@ -148,6 +148,7 @@ def test_steps_go_by_the_names_of_the_algorithm(algorithm):
         ("recal", "stepsize=1", "unknown step of recal 'stepsize'"),
         ("nids", "stepsize", "unknown steps"),
         ("nids", "stepsize=much,mixing=1", "'stepsize=much' is not name=number"),
+        ("nids", "stepsize=1,mixing=1,stepsize=2", "give stepsize twice"),
         ("nids", {"stepsize": [1.0], "mixing": [1.0]}, "step mixing="),
         ("nids", 3, "needed 'tuned', 'paper', or a table of stepsize, mixing"),
     ],

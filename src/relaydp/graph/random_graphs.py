@@ -172,10 +172,12 @@ def random_regular(n: int, degree: int = 3, seed: int = 0) -> Graph:
     [3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
     """
     n, degree = whole("n", n, 2), whole("degree", degree, 1)
-    if degree >= n or n * degree % 2:
+    if degree >= n:
         raise InputError(
-            f"degree={degree} for n={n}; degree must be less than n, and n * degree even. Change either by one."
+            f"degree={degree} for n={n}; an agent has {n - 1} others as neighbours at most. Lower degree or raise n."
         )
+    if n * degree % 2:
+        raise InputError(f"degree={degree} for n={n}; n * degree must be even. Change either by one.")
 
     def draw(derived: int) -> Any:
         if n > MANY_AGENTS:

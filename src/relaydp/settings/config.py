@@ -205,7 +205,7 @@ def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None
     except ValidationError as error:
         # The file was checked before the flags went over it, so a flag is at fault.
         names = {".".join(place): "--" + flag.replace("_", "-") for flag, place in FLAGS.items()}
-        raise InputError(_fault(error, lambda at: names.get(".".join(at[:2]), "flags"))) from None
+        raise InputError(_fault(error, table, lambda at: names.get(".".join(at[:2]), "flags"))) from None
 
 
 def _with_norm(config: Config) -> Config:
@@ -262,20 +262,20 @@ def parse_toml(text: str, name: str, model: type[Section] = Config) -> dict[str,
             line = line_of(text, at)
             return name if line is None else f"{name}, line {line}"
 
-        raise InputError(_fault(error, where, ATTACKED if model is AttackConfig else SECTIONS)) from None
+        raise InputError(_fault(error, table, where, ATTACKED if model is AttackConfig else SECTIONS)) from None
     return table
 
 
 def _fault(
     error: ValidationError,
+    given: object,
     where: Callable[[tuple[str, ...]], str],
     sections: Mapping[str, type[Section]] = SECTIONS,
 ) -> str:
-    """The first of pydantic's errors, in our words."""
+    """The first of pydantic's errors about what was given, in our words."""
     faults = error.errors(include_url=False)
     first = faults[0]
-    # of a value that may be of several kinds, pydantic adds which kind it was tried as
-    at = tuple(str(part) for part in first["loc"] if not re.search(r"[\[(]|-", str(part)))
+    at = _place(given, first["loc"])
     cause = first.get("ctx", {}).get("error")
     if first["type"] == "extra_forbidden":
         said = _unknown(at, sections)
@@ -292,10 +292,30 @@ def _fault(
     return f"{where(at)}: {said}{more}"
 
 
+def _place(given: object, parts: tuple[str | int, ...]) -> tuple[str, ...]:
+    """Where a fault is: the keys that lead there in what was given.
+
+    Of a value that may be of several kinds, pydantic adds which kind it was tried as, which is no key.
+
+    >>> _place({"run": {"steps": {"alpha": "x"}}}, ("run", "steps", "dict[str,float]", "alpha", "float"))
+    ('run', 'steps', 'alpha')
+    """
+    at = []
+    for part in parts:
+        if isinstance(given, dict) and part in given:
+            given = given[part]
+        elif isinstance(given, list) and isinstance(part, int) and part < len(given):
+            given = given[part]
+        else:
+            continue
+        at.append(str(part))
+    return tuple(at)
+
+
 def _unknown(at: tuple[str, ...], sections: Mapping[str, type[Section]]) -> str:
     """An unknown section, or an unknown key of one; a key of another section is sent there."""
     key = at[-1]
-    homes = [name for name, model in sections.items() if key in model.model_fields]
+    homes = [name for name, model in sections.items() if key.replace("-", "_") in model.model_fields]  # as in a flag
     if homes and homes != [at[0]]:
         here = f"in [{at[0]}]" if len(at) > 1 else "outside a table"
         return f"key {key!r} does not belong {here}; put it in [{homes[0]}]."

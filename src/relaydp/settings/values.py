@@ -133,7 +133,8 @@ def as_agents(value: object) -> int | str | list[int]:
     if isinstance(value, str) and re.fullmatch(r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", value):
         sizes = [int(word) for word in value.split(",")]
         value = sizes if len(sizes) > 1 else sizes[0]
-    if isinstance(value, str) and value.strip():
+    # "-1", "2.5" or "4,-4" is a slip, and not a column's name
+    if isinstance(value, str) and not re.fullmatch(r"\s*[-+]?[\d.]*\s*(,\s*[-+]?[\d.]*\s*)*", value):
         return value.strip()
     if isinstance(value, int) and not isinstance(value, bool) and value >= 2:
         return value
@@ -228,6 +229,8 @@ def as_steps(value: object, algorithm: str = ALGORITHM) -> str | dict[str, Any]:
     if isinstance(value, str):
         for part in value.split(","):
             name, _, number = part.partition("=")
+            if name.strip() in given:
+                raise InputError(f"steps={value!r} give {name.strip()} twice; give it once.")
             try:
                 given[name.strip()] = float(number)
             except ValueError:
