@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from effort import EVERY_CASE, IN_HASTE
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # Compiling is most of what tests do: without optimisation, and by the older emitters, it takes a third of the time.
 HASTE = (
@@ -33,6 +34,9 @@ settings.register_profile(
     derandomize=not EVERY_CASE,
 )
 settings.load_profile("laws")
+# Hypothesis also tries constants from the sources of whatever is imported by then, which the tests before decide.
+if not EVERY_CASE and hasattr(providers, "_get_local_constants"):
+    providers._get_local_constants = lambda: providers._local_constants  # none
 
 # What tests compile is kept, apart from what the user's own runs keep, for the other worker, for processes that tests
 # start, and for the next time.

@@ -96,3 +96,30 @@ def test_no_drawn_example_is_too_slow_and_make_test_draws_the_same_ones_everywhe
     assert settings.default.deadline is None
     assert HealthCheck.too_slow in settings.default.suppress_health_check
     assert settings.default.derandomize == (not EVERY_CASE)
+
+
+DRAWS = """
+import hashlib
+import {imported}
+from hypothesis import given, strategies as st
+
+drawn = []
+
+@given(st.lists(st.text(), max_size=20))
+def test_draw(texts):
+    drawn.append(texts)
+
+def test_say():
+    print("drawn", len(drawn), hashlib.sha256(repr(drawn).encode()).hexdigest())
+"""
+
+
+@pytest.mark.skipif(EVERY_CASE, reason="make test-all draws new examples every time")
+def test_what_is_drawn_does_not_depend_on_what_else_is_imported(folder):
+    """Which tests ran before, and so which modules are there, differs from run to run with several workers."""
+    (folder / "constants.py").write_text(f"WORDS = {[f'word {k}' for k in range(400)]}\n")
+    said = []
+    for imported in ("string", "constants"):
+        (folder / "test_laws.py").write_text(DRAWS.format(imported=imported))
+        said += [line for line in run(folder, "-s").splitlines() if line.startswith(("drawn", ".drawn"))]
+    assert len(said) == 2 and said[0] == said[1]
