@@ -93,7 +93,7 @@ lint: setup ## ruff and pyright
 docs: setup ## README's picture and table, the page of errors, every snippet, and the site in build/site
 	$(BIN)/python scripts/update_readme.py
 	$(BIN)/python scripts/update_errors.py
-	$(BIN)/python -m pytest -q tests/repository/test_docs.py tests/repository/test_site.py
+	RELAYDP_TESTS=all $(BIN)/python -m pytest -q tests/repository/test_docs.py tests/repository/test_site.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## remove the environment and caches

@@ -96,6 +96,17 @@ def joined(text):
     return text.replace("\\\n", " ").splitlines()
 
 
+WORDS = re.compile(r"\b(baton|PLF|activations?|published mechanism|RECAL|the paper|hops?)\b")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_words_of_ours_are_explained_a_click_away(page):
+    """Somebody may arrive at any page first."""
+    text = page.read_text()
+    if page.name != "notation.md" and (found := WORDS.search(text)):
+        assert re.search(r"\]\((docs/)?notation\.md(#[\w-]+)?\)", text), f"{found[0]!r}, and no link to notation"
+
+
 def test_no_fence_is_indented():
     """Blocks inside lists or notes would not be found, and so not be run."""
     for page in PAGES:

@@ -87,6 +87,15 @@ def test_each_command_installs_what_it_needs(tmp_path, target, installs):
     assert line.endswith(f"-c constraints.txt {installs}")
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_docs_runs_the_snippets_of_all_pages(tmp_path):
+    """`make test` runs those of some pages."""
+    words = ["make", "-n", "-C", str(ROOT), "docs", f"VENV={tmp_path / 'none'}"]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    (line,) = [line for line in lines if "test_docs.py" in line]
+    assert line.startswith("RELAYDP_TESTS=all ")
+
+
 # ---------------------------------------------------------------- make test
 
 SAYS = "paste these lines and the first failure into a new issue"
