@@ -57,10 +57,20 @@ def named(path):
 # ---------------------------------------------------------------- pages
 
 
+def has_snippets(page):
+    return any(block.language in RUN and block.reason is None for block in blocks_of(page.read_text()))
+
+
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@pytest.mark.parametrize("page", [page for page in PAGES if has_snippets(page)], ids=named)
 def test_snippets_run(page, tmp_path):
     run_page(page, tmp_path)
+
+
+@pytest.mark.shipped
+def test_the_readmes_snippets_run(tmp_path):
+    """What everybody reads first is in no sample."""
+    run_page(ROOT / "README.md", tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

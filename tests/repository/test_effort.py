@@ -1,5 +1,6 @@
 """`make test` leaves no law out: of a dear one it tries some cases, of the others all."""
 
+import ast
 import os
 import re
 import shutil
@@ -83,13 +84,24 @@ def test_all_cases_run_when_all_are_asked_for(folder):
 def test_what_is_about_shipped_programs_is_run_by_its_own_command():
     """`make test` leaves it out, so that whoever marks a test must name it in the Makefile."""
     listed = re.findall(r"(tests/[\w/]*test_\w+\.py(?:::\w+)?)", (HERE.parent / "Makefile").read_text())
-    marked = [
-        f"tests/{path.relative_to(HERE)}::{name}"
-        for path in HERE.rglob("test_*.py")
-        for name in re.findall(r"@pytest\.mark\.shipped\n(?:@.*\n)*def (test_\w+)", path.read_text())
-    ]
+    marked, mentions = [], 0
+    for path in HERE.rglob("test_*.py"):
+        tree = ast.parse(path.read_text())
+        tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        names = [test.name for test in tests if "pytest.mark.shipped" in map(ast.unparse, test.decorator_list)]
+        marked += [f"tests/{path.relative_to(HERE)}::{name}" for name in names]
+        mentions += sum(isinstance(node, ast.Attribute) and node.attr == "shipped" for node in ast.walk(tree))
+    assert mentions == len(marked), "marked in another way, which this test would not find"
     assert marked and all(name in listed or name.partition("::")[0] in listed for name in marked)
     assert {name for name in listed if "::" in name} <= set(marked)
+
+
+def test_every_test_is_in_a_folder_that_make_test_all_names():
+    """It takes the folders in two halves, by their first letters."""
+    folders = {path.relative_to(HERE).parts[0] for path in HERE.rglob("test_*.py")}
+    named = re.findall(r"pytest .* tests/\[(\w)-(\w)\]\*/$", (HERE.parent / "Makefile").read_text(), re.M)
+    assert named and all(sum(low <= folder[0] <= high for low, high in named) == 1 for folder in folders)
+    assert all((HERE / folder).is_dir() for folder in folders)
 
 
 def test_no_drawn_example_is_too_slow_and_make_test_draws_the_same_ones_everywhere():
