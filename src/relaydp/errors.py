@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Iterable
 from types import UnionType
 
+__all__ = ["InputError", "PrivacyError", "RelayError"]  # what users catch; the functions are for our own modules
+
 
 class RelayError(ValueError):
     """An error that the user can correct. The text says how."""

@@ -156,6 +156,15 @@ def test_the_table_of_algorithms_says_what_the_code_says():
         assert bool(published) == ("published" in method.mechanisms), name
 
 
+@pytest.mark.parametrize("name", ["attack", "cluster", "errors", "partition", "privacy", "prox"])
+def test_public_modules_say_what_is_public(name):
+    """So that help(rd.errors), and a star, show no name that the module itself has imported."""
+    module = getattr(relaydp, name)
+    values = [getattr(module, public) for public in module.__all__]
+    homes = {value.__module__.split(".")[0] for value in values if inspect.isclass(value) or inspect.isroutine(value)}
+    assert homes == {"relaydp"}
+
+
 def test_every_public_name_is_in_the_reference():
     listed = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(), re.M)
     found = [resolved(path) for path in listed]
@@ -167,7 +176,7 @@ def test_every_public_name_is_in_the_reference():
 
 def public_functions():
     """Functions that users call as rd.x or rd.x.y, by that name."""
-    modules = {f"rd.{name}": getattr(relaydp, name) for name in ("attack", "cluster", "privacy", "prox")}
+    modules = {f"rd.{name}": getattr(relaydp, name) for name in ("attack", "cluster", "partition", "privacy", "prox")}
     spaces = {"rd": relaydp, **modules}
     every = {f"{space}.{name}": getattr(module, name) for space, module in spaces.items() for name in module.__all__}
     return {name: value for name, value in every.items() if inspect.isfunction(value)}

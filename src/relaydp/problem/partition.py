@@ -17,8 +17,12 @@ from relaydp.data import Records
 from relaydp.data.records import frozen
 from relaydp.errors import InputError, choose, short
 
+__all__ = ["Split", "by_column", "by_sizes", "dirichlet", "even", "splitter"]
+
 
 class Split(NamedTuple):
+    """Who holds what: rows `order[:sizes[0]]` are the first agent's, the next `sizes[1]` the second's, and so on."""
+
     order: np.ndarray  # (records,) row numbers, agent after agent
     sizes: np.ndarray  # (agents,) how many each holds
     names: tuple[str, ...]  # what each agent is called
