@@ -27,6 +27,12 @@ WRONG = {
     "no problem": (lambda p: rd.minimise(None), "problem=None; needed a Problem"),
     "a seed": (lambda p: rd.sweep(p, rd.ring(4), seeds=3), r"seeds=3; needed whole numbers, such as range\(16\)"),
     "half a seed": (lambda p: rd.sweep(p, rd.ring(4), seeds=[0.5]), "seed=0.5; needed a whole number"),
+    "one budget": (
+        lambda p: rd.sweep(p, rd.ring(4), seeds=[1], budgets=BUDGET),
+        r"one budget; needed a list.*=\[Budget\(",
+    ),
+    "a model too short": (lambda p: p.predict(np.zeros(2), X), r"x has shape \(2,\); needed \(3,\)"),
+    "no model": (lambda p: p.predict(None, X), r"x has shape \(\); needed \(3,\)"),
     "a seed, compared": (lambda p: rd.compare(p, rd.ring(4), "recal", seeds=3), "seeds=3; needed whole numbers"),
     "no seeds, compared": (lambda p: rd.compare(p, rd.ring(4), "recal", seeds=[]), "seeds is empty"),
     "progress": (lambda p: rd.solve(p, rd.ring(4), progress=3), "progress=3; needed True, False, None, or a function"),

@@ -283,3 +283,17 @@ def test_records_that_gave_a_column_away_are_the_same_records():
         solve(made, prior=rd.logistic(data, 1, l2=1e-2))
     other = rd.Records(np.column_stack([X**2, site]), Y, ranges=(0, 2), classes=(0, 1), columns=data.columns)
     solve(made, prior=rd.logistic(other, 1, l2=1e-2))
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        (lambda: partition.even("3"), "agents='3'; it must be a whole number"),
+        (lambda: partition.even(2.5), "agents=2.5; it must be a whole number"),
+        (lambda: partition.even(0), "agents=0; it must be a whole number"),
+        (lambda: partition.by_column(3), "name=3; needed the name of a column"),
+    ],
+)
+def test_what_is_no_count_or_name_is_refused_at_once(split, said):
+    with pytest.raises(InputError, match=said):
+        split()

@@ -170,6 +170,8 @@ def sweep(
     check_setting(problem, graph)
     check_progress(progress)
     numbers = as_seeds(seeds)
+    if isinstance(budgets, Budget):
+        raise InputError(f"budgets={budgets!r} is one budget; needed a list of them, budgets=[{budgets!r}].")
     asked = [None] if budgets is None else list(budgets)
     if not numbers or not asked:
         raise InputError(f"{len(numbers)} seeds and {len(asked)} budgets; a sweep needs at least one of each.")

@@ -15,7 +15,7 @@ import numpy as np
 
 from relaydp.data import Records
 from relaydp.data.records import frozen
-from relaydp.errors import InputError, choose, short
+from relaydp.errors import InputError, check_kind, choose, short
 
 __all__ = ["Split", "by_column", "by_sizes", "dirichlet", "even", "splitter"]
 
@@ -141,8 +141,8 @@ def even(agents: int) -> Splitter:
     >>> rd.partition.even(3)(data).sizes.tolist()
     [4, 3, 3]
     """
-    if agents < 1:
-        raise InputError(f"agents={agents}; it must be at least 1.")
+    if isinstance(agents, bool) or not isinstance(agents, int | np.integer) or agents < 1:
+        raise InputError(f"agents={short(agents)}; it must be a whole number, at least 1.")
 
     def split(data: Records) -> Split:
         if agents > len(data):
@@ -203,7 +203,7 @@ def by_column(name: str) -> Splitter:
         column's values for names. Private runs accept it.
 
     Raises:
-        InputError: When records are split that do not have this group column.
+        InputError: If `name` is no text, or, when records are split, if they do not have this group column.
 
     >>> import numpy as np
     >>> import relaydp as rd
@@ -212,6 +212,8 @@ def by_column(name: str) -> Splitter:
     >>> split.names, split.order.tolist(), split.sizes.tolist()
     (('north', 'south'), [0, 2, 1, 3], [2, 2])
     """
+
+    check_kind("name", name, str, 'the name of a column, such as "hospital"')
 
     def split(data: Records) -> Split:
         if not data.groups:

@@ -516,12 +516,32 @@ class Problem:
         return self.classes is not None or set(self.data.classes or ()) == {-1, 1}
 
     def predict(self, x: Any, X: Any) -> np.ndarray:
-        """Labels (classification) or numbers (regression) for new records X, scaled as the training ones were."""
+        """Labels (classification) or numbers (regression) for new records, scaled as the training ones were.
+
+        Args:
+            x: The model, `dim` coefficients: a result's x.
+            X: The new records, (records, features), in the units of the training records.
+
+        Returns:
+            A label or a number for each record.
+
+        Raises:
+            InputError: x or X has another length than this problem, or the loss is a custom one.
+
+        Example:
+            >>> import relaydp as rd
+            >>> data = rd.load_data("breast-cancer")
+            >>> problem = rd.logistic(data, agents=4, l2=1e-2)
+            >>> problem.predict(rd.minimise(problem).x, data.X[:2]).tolist()
+            [-1, -1]
+        """
         if isinstance(self.loss, CustomLoss):
             raise InputError("relaydp does not know what a custom loss predicts; use the coefficients result.x.")
         rows = Records(X, np.zeros(len(X)))
         if rows.features != self.data.features:
             raise InputError(f"X has {rows.features} features; it must have {self.data.features}, as the records have.")
+        if np.shape(x) != (self.dim,):
+            raise InputError(f"x has shape {np.shape(x)}; needed ({self.dim},), the coefficients of this problem.")
         A = placed(self._features(rows))
         z = np.asarray(scores(self.loss, self.intercept, placed(x, np.float64), A))
         if self.classes is None:
