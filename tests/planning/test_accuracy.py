@@ -9,6 +9,7 @@ import pytest
 
 import relaydp as rd
 from relaydp.algorithm.relay_gradient import MOST
+from relaydp.errors import InputError
 from relaydp.planning.accuracy import (
     CLIP,
     FALL,
@@ -214,6 +215,16 @@ def test_expectations_are_shares_in_order_and_fall_with_the_noise():
 def test_an_expectation_is_an_accuracy_where_the_ends_are_known():
     low, middle, high = Expectation(0.0, 0.5, 1.0).accuracy(0.6, 0.8)
     assert (low, middle, high) == pytest.approx((0.6, 0.7, 0.8))
+    assert expectation(1.0).accuracy(0.5, 1.0) == pytest.approx((0.0, 0.5, 0.6))  # not below 0: -120 % would be
+    assert Expectation(-1.0, 0.0, 1.0).accuracy(0.7, 0.7) == (0.7, 0.7, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("majority", "without_privacy"), [(0.9, 0.8), (-0.1, 0.8), (0.5, 1.1), (math.nan, 0.8), (0.5, math.nan), (60, 84)]
+)
+def test_there_is_no_share_of_a_gain_that_is_none(majority, without_privacy):
+    with pytest.raises(InputError, match="the second not below the first"):
+        Expectation(0.0, 0.5, 1.0).accuracy(majority, without_privacy)
 
 
 def test_a_plan_says_what_to_expect():

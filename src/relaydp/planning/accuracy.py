@@ -36,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from relaydp.algorithm.relay_gradient import MOST, RelayGradientSteps
+from relaydp.errors import InputError
 from relaydp.problem import Facts
 
 CLIP = 0.2  # c / G
@@ -92,11 +93,19 @@ class Expectation(NamedTuple):
     def accuracy(self, majority: float, without_privacy: float) -> tuple[float, float, float]:
         """The same as accuracies, where those of the most frequent class and without privacy are known.
 
+        No accuracy is below 0 or above 1. Where a model without privacy is no better than the most frequent class, a
+        share of what it gains says nothing, and is refused.
+
         >>> Expectation(0.5, 0.75, 1.0).accuracy(0.5, 0.9)
         (0.7, 0.8, 0.9)
         """
+        if not 0.0 <= majority <= without_privacy <= 1.0:
+            raise InputError(
+                f"majority={majority!r}, without_privacy={without_privacy!r}; needed accuracies from 0 to 1, the "
+                "second not below the first. A forecast is a share of what the second gains over the first."
+            )
         gain = without_privacy - majority
-        low, middle, high = (round(majority + share * gain, 12) for share in self)
+        low, middle, high = (round(min(max(majority + share * gain, 0.0), 1.0), 12) for share in self)
         return low, middle, high
 
     def __str__(self) -> str:
