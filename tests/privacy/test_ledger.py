@@ -456,6 +456,29 @@ def test_a_new_digest_still_does_not_fit_the_summary(folder, name):
     assert call("verify", folder).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        ({"epsilon": 0.1}, "certificate.json says epsilon 0.1; here"),
+        ({"epsilon": "little"}, "which is no number"),
+        ({"delta": 1e-12}, "certificate.json says delta 1e-12, and summary.json 1e-05"),
+        ({"promise": "(0.1, 1e-05)-differential privacy"}, "certificate.json says promise"),
+        ({"ledger_sha256": "0" * 64}, "certificate.json names the ledger"),
+    ],
+)
+def test_verify_catches_an_edit_of_the_certificate(folder, edit, words):
+    """It is what people pass on."""
+    summary = {**json.loads((folder / "summary.json").read_text()), "guarantee": "(1, 1e-05)-differential privacy"}
+    write(folder / "summary.json", summary)
+    mine = {"private": True, "epsilon": 1.0, "delta": 1e-5, "promise": summary["guarantee"]}
+    mine["ledger_sha256"] = json.loads((folder / "ledger.json").read_text())["digest"]
+    write(folder / "certificate.json", mine)
+    assert call("verify", folder).exit_code == 0 == call("verify", folder, "--delta", "1e-6").exit_code
+    write(folder / "certificate.json", {**mine, **edit})
+    done = call("verify", folder)
+    assert done.exit_code == 1 and words in done.stderr
+
+
 def test_the_published_mechanism_adds_up_to_no_guarantee(folder):
     write(folder / "summary.json", {"epsilon": None, "delta": 1e-5, "status": "finished", "mechanism": "published"})
     done = call("verify", folder)

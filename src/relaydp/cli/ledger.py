@@ -62,7 +62,7 @@ def verify(file: File, delta: Delta = None, json_: AsJson = False, quiet: Quiet 
         from relaydp.privacy import verify as check
 
         found = check(saved, chance)
-    reasons = [*found.reasons, *_broken_claims(folder, found)]
+    reasons = [*found.reasons, *_broken_claims(folder, found), *_broken_certificate(folder, saved, run, found)]
     if json_:
         print_json({"file": str(path), "run": run, **found.to_json(), "holds": not reasons, "reasons": reasons})
     elif not quiet:
@@ -187,6 +187,30 @@ def _broken_claims(folder: Path, found: Verification) -> list[str]:
     if found.epsilon <= promised * (1 + 1e-6) and (close or claim.get("status") != "finished"):
         return []
     return [f"summary.json says epsilon {promised:.6g} of a run that {claim.get('status')}; here {found.epsilon:.6g}."]
+
+
+def _broken_certificate(folder: Path, saved: dict[str, Any], kind: str | None, found: Verification) -> list[str]:
+    """Where certificate.json, which is what people pass on, is not of this ledger. No other kind of run promises."""
+    claim, run = _beside(folder, "certificate.json"), _beside(folder, "summary.json")
+    named = claim.get("ledger_sha256")
+    reasons = []
+    if named is not None and "digest" in saved and named != saved["digest"]:
+        reasons.append(f"certificate.json names the ledger {short(named)}; here is {short(saved['digest'])}.")
+    if kind != "private" or not claim.get("private"):
+        return reasons
+    promised = claim.get("epsilon")
+    if promised is not None and not isinstance(promised, float | int):
+        return [*reasons, f"certificate.json says epsilon {short(promised)}, which is no number."]
+    # Of its own delta, whatever delta was asked for here; a run that stopped early claims its whole plan.
+    if promised is not None and claim.get("delta") == found.delta and found.epsilon is not None:
+        if found.epsilon > promised * (1 + 1e-6):
+            reasons.append(f"certificate.json says epsilon {promised:.6g}; here {found.epsilon:.6g}.")
+    reasons += [
+        f"certificate.json says {name} {short(claim.get(name))}, and summary.json {short(run[here])}."
+        for name, here in (("epsilon", "epsilon"), ("delta", "delta"), ("promise", "guarantee"))
+        if here in run and run[here] != claim.get(name)
+    ]
+    return reasons
 
 
 def _run_kind(folder: Path, saved: dict[str, Any]) -> str | None:
