@@ -33,6 +33,7 @@ class Case:
     follows_edges: bool = True  # False for methods with a coordinator
     exact: bool = True  # False for methods that only come near
     settles: bool = True  # under decaying published noise: False where noise stays in the token for good
+    losses: tuple[str, ...] = ("least_squares", "logistic")
 
 
 CASES = {
@@ -57,6 +58,7 @@ CASES = {
     "dgd": Case(activations=400, tolerance=0.05, exact=False, settles=False),
     "gradient-tracking": Case(activations=400, tolerance=1e-9),
     "relay-gradient": Case(activations=400, tolerance=1e-9),
+    "sufficient-statistics": Case(activations=1, tolerance=1e-9, losses=("least_squares",)),
 }
 GRAPHS = {
     "ring": rd.ring(6),
@@ -106,6 +108,10 @@ def test_without_noise_it_reaches_the_optimum_found_by_cvxpy(case, loss, l1):
 
     name, params = case
     problem = make_problem(loss, l1)
+    if loss not in params.losses:
+        with pytest.raises(rd.errors.InputError, match=ALGORITHMS[name].instead):
+            rd.solve(problem, rd.ring(6), name, **params.options)
+        return
     if l1 and not ALGORITHMS[name].takes_r:
         with pytest.raises(rd.errors.InputError, match=ALGORITHMS[name].instead):
             rd.solve(problem, rd.ring(6), name, activations=5, **params.options)
@@ -137,7 +143,7 @@ def test_without_noise_it_reaches_the_optimum_found_by_cvxpy(case, loss, l1):
 def test_one_seed_is_one_run(sound, graph):
     """To the last bit: the same compiled program twice, on one machine."""
     name, params = sound
-    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
+    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0, label_bound=4.0)
     budget = rd.Budget(epsilon=3.0, delta=1e-4)
     one, two, other = (
         rd.solve(problem, graph, name, budget=budget, activations=12, seed=s, **params.options) for s in (5, 5, 6)
@@ -150,7 +156,7 @@ def test_one_seed_is_one_run(sound, graph):
 @pytest.mark.sample(2)
 def test_without_a_seed_no_two_runs_are_alike(sound):
     name, params = sound
-    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
+    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0, label_bound=4.0)
     options = {"budget": rd.Budget(epsilon=3.0, delta=1e-4), "activations": 4, "reference": False, "trace": False}
     one, two = (rd.solve(problem, rd.ring(6), name, walk="cyclic", **options) for _ in range(2))
     assert one.private and two.private and not np.isclose(one.x, two.x, rtol=1e-9).any()
@@ -162,7 +168,7 @@ def test_one_seed_is_one_run_in_pieces_and_without_compilation(sound):
     import jax
 
     name, params = sound
-    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
+    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0, label_bound=4.0)
     options = {"budget": rd.Budget(epsilon=3.0, delta=1e-4), "activations": 4, "reference": False, "trace": False}
     fast = rd.solve(problem, GRAPHS["ring"], name, seed=0, **options, **params.options)
     with jax.disable_jit():
@@ -181,7 +187,7 @@ def test_messages_follow_edges_and_are_counted_once(case, graph):
     if params.follows_edges:
         assert all(graph.has_edge(int(i), int(j)) for i, j in zip(sent.sender, sent.receiver, strict=True))
         assert result.messages == len(sent) * ALGORITHMS[name].exchanges
-        assert result.vectors == result.messages * ALGORITHMS[name].vectors
+        assert result.vectors == result.messages * ALGORITHMS[name].vectors_of(5)
     assert result.trace.messages[-1] == result.messages
     assert result.trace.vectors[-1] == result.vectors
 
@@ -191,7 +197,7 @@ def test_messages_follow_edges_and_are_counted_once(case, graph):
 def test_the_ledger_charges_every_activation_once_and_adds_up_to_the_claim(sound, graph):
     name, params = sound
     budget = rd.Budget(epsilon=0.7, delta=1e-5)
-    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
+    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0, label_bound=4.0)
     result = rd.solve(problem, graph, name, budget=budget, activations=7, **params.options)
     ledger = result.ledger
     assert (ledger.counts == 7).all() and ledger.plf == result.plf == 7
@@ -207,9 +213,9 @@ def test_an_argmin_has_no_gradient_mechanism_and_least_squares_no_bounded_slope(
     """Refused with the reason and with the algorithm to use instead."""
     name, params = case
     if "gradient" in ALGORITHMS[name].mechanisms:
-        assert ALGORITHMS[name].data == "gradient"
+        assert ALGORITHMS[name].data in ("gradient", "statistics")
         return
-    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0)
+    problem = make_problem(l1=0.0, record_norm=3.0, clip=2.0, label_bound=4.0)
     options = {"budget": rd.Budget(1.0, 1e-5), "activations": 3, **params.options}
     with pytest.raises(rd.errors.PrivacyError, match=f"argmin.*{ALGORITHMS[name].instead}"):
         rd.solve(problem, rd.ring(6), name, "gradient", **options)

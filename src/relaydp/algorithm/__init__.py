@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from relaydp.algorithm.afbs import AFBS
-from relaydp.algorithm.base import Algorithm, Baton, Oracle, Setting, Turn
+from relaydp.algorithm.base import Algorithm, Baton, Oracle, Setting, Statistics, Turn
 from relaydp.algorithm.d_admm import D_ADMM
 from relaydp.algorithm.dgd import DGD
 from relaydp.algorithm.gradient_tracking import GRADIENT_TRACKING
@@ -20,6 +20,7 @@ from relaydp.algorithm.recal import RECAL
 from relaydp.algorithm.recal_steps import RecalSteps
 from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
 from relaydp.algorithm.rw_admm import RW_ADMM, RW_ADMM_LINEARISED
+from relaydp.algorithm.sufficient_statistics import SUFFICIENT_STATISTICS
 from relaydp.algorithm.tripd import TRIPD
 from relaydp.algorithm.walkman import WALKMAN, WALKMAN_GRADIENT
 from relaydp.errors import choose
@@ -46,6 +47,7 @@ _ALL = (
     I_ADMM,
     DGD,
     GRADIENT_TRACKING,
+    SUFFICIENT_STATISTICS,
 )
 ALGORITHMS: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in _ALL}
 
@@ -57,7 +59,10 @@ def algorithm_of_steps(names: Iterable[str]) -> str:
     ('relay-gradient', 'recal')
     """
     given = set(names)
-    return RELAY_GRADIENT.name if given and given <= set(RELAY_GRADIENT.menu.steps._fields) else RECAL.name
+    for method in (RELAY_GRADIENT, SUFFICIENT_STATISTICS):
+        if given and given <= set(method.menu.steps._fields):
+            return method.name
+    return RECAL.name
 
 
 def algorithms() -> list[str]:
@@ -86,6 +91,7 @@ __all__ = [
     "Menu",
     "RecalSteps",
     "Setting",
+    "Statistics",
     "Turn",
     "algorithms",
     "find_algorithm",

@@ -5,7 +5,7 @@
 
 `Setting` holds all an algorithm may touch. Data is behind oracles: `gradient` and `gradients` are already private when
 the run is; `argmin` and `argmins` have their noise in simulations of objective perturbation, and stay shut under noise
-on gradients.
+on gradients. `statistics` is for algorithms that ask for least squares' sums instead, and shut for all others.
 A setting is made for one turn, and its oracles answer once: whose records are asked, how much noise is added and where
 it comes from are the turn's, not the algorithm's. `Turn` is public: who acts, who is next, how much noise. The payload
 is what leaves the agents, and the only thing that the network carries and an attacker sees.
@@ -21,6 +21,7 @@ import jax
 from jaxtyping import Array, Bool, Float, Int
 
 from relaydp.algorithm.menu import Menu
+from relaydp.errors import PrivacyError
 from relaydp.graph import Network
 
 # Where a mechanism puts its noise, in `Setting.variant`: on what is sent, or into the objective. RECAL's three readings
@@ -51,6 +52,14 @@ class Baton(NamedTuple):
     x: Vector
 
 
+class Statistics(NamedTuple):
+    """All that least squares needs of one agent's records: f_i(x) = 1/2 x'H_i x - b_i'x + a constant."""
+
+    hessian: Float[Array, "dim dim"]  # H_i, the ridge included
+    moment: Vector  # b_i
+    spread: Float[Array, " 2"]  # public: the noise of H_i's diagonal (root 2 times that of its others), and of b_i's
+
+
 def put(rows: Everyone, i: Int[Array, ""], row: Vector) -> Everyone:
     """All rows, agent i's replaced. Holders are real agents: a check would read the old row of every run of a batch."""
     return jax.lax.dynamic_update_index_in_dim(rows, row, i, 0, allow_negative_indices=False)
@@ -60,9 +69,16 @@ def _all_of_it(sent: Everyone) -> Everyone:
     return sent
 
 
+def _no_statistics() -> Statistics:
+    raise PrivacyError(
+        "an algorithm asked for an agent's sufficient statistics, and this oracle has none: it answers for gradients or "
+        "minimisers. An algorithm that asks for them says so (`data='statistics'`)."
+    )
+
+
 class Setting(NamedTuple):
     """All that a step may use besides its own state, in one turn. f_i is agent i's mean loss plus the ridge, and
-    F = mean_i f_i + r. The four oracles together answer once a turn, and 0 where the turn's agent does not act."""
+    F = mean_i f_i + r. The five oracles together answer once a turn, and 0 where the turn's agent does not act."""
 
     agents: int
     gradient: Callable[[Vector], Vector]
@@ -84,6 +100,8 @@ class Setting(NamedTuple):
     exchange: Callable[[Everyone], Everyone] = _all_of_it
     """What everybody sent in a round -> what is heard of it. In one process that is all of it; a party in a network has
     its own row and its neighbours' messages, and nothing in the other rows."""
+    statistics: Callable[[], Statistics] = _no_statistics
+    """() -> H_i and b_i of the turn's holder i, privatised: for least squares, and algorithms with data="statistics"."""
 
 
 Oracle = Callable[["Turn | None"], Setting]
@@ -112,7 +130,7 @@ class Algorithm:
     steady: bool = True  # whether every activation is alike; not where steps change along the run
     walks: tuple[str, ...] | None = None  # the walks that a relay can follow; None for all of them
     takes_r: bool = True  # whether a nonsmooth r is covered
-    data: Literal["gradient", "argmin"] = "gradient"  # how data enters
+    data: Literal["gradient", "argmin", "statistics"] = "gradient"  # how data enters
     variants: tuple[str, ...] = (MESSAGES,)  # readings of the published mechanism, the usual one first
     curvature: Callable[..., Any] | None = None
     """(steps, graph, activations) -> kappa of each argmin, (activations, agents): objective perturbation needs it."""
@@ -123,3 +141,8 @@ class Algorithm:
     receive: Callable[..., Any] | None = None
     """Of a relay, (setting, steps, state, payload) -> the state: it rebuilds the shared state from the payload, which
     is what the next holder knows from the baton alone. Without it a relay runs in one process only."""
+    numbers: Callable[[int], int] | None = None  # dim -> numbers in one message, where those are not whole vectors
+
+    def vectors_of(self, dim: int) -> int:
+        """Vectors of length dim in one message, rounded up."""
+        return self.vectors if self.numbers is None else -(-self.numbers(dim) // dim)

@@ -229,7 +229,7 @@ def _row(name: str, runs: Sweep, traced: Result, best: Reference | None, seconds
         "mechanism": traced.mechanism,
         "plf": int(np.median(runs.plf)),
         "messages": int(np.median(runs.messages)),
-        "vectors": int(np.median(runs.messages)) * ALGORITHMS[name].vectors,
+        "vectors": int(np.median(runs.messages)) * ALGORITHMS[name].vectors_of(len(traced.x)),
         "messages_paper": int(np.median(runs.messages)) * ALGORITHMS[name].paper_factor,
         "epsilon_planned": plain(traced.epsilon_planned),
         "epsilon_paper": plain(traced.epsilon_paper),

@@ -22,6 +22,7 @@ from relaydp.engine.progress import Progress
 from relaydp.graph import Graph, Network, Route, network_of
 from relaydp.oracle.oracle import Exact, Spectra, make_oracle, seen_by_step
 from relaydp.oracle.randomness import NOISE, Simulated, Source, draw_gradient_noise, key_for
+from relaydp.oracle.statistics import PlacedUnits, placed_units
 from relaydp.planning.run_plan import Plan
 from relaydp.problem import AgentRecords, Problem
 from relaydp.problem.coordinates import Coordinates
@@ -54,10 +55,11 @@ class World(NamedTuple):
     clip: Array | None
     network: Network
     exact: Exact | None
+    units: PlacedUnits | None = None
 
     def oracle(self, variant: str | None, batched: bool = False) -> Oracle:
-        agent_records, terms, clip, network, exact = self
-        return make_oracle(agent_records, terms, clip, network, variant, batched, exact)
+        agent_records, terms, clip, network, exact, units = self
+        return make_oracle(agent_records, terms, clip, network, variant, batched, exact, units)
 
 
 def world_of(
@@ -75,6 +77,7 @@ def world_of(
         clip=None if plan.clip is None else placed(plan.clip),
         network=network_of(graph, plan.algorithm.needs),
         exact=Exact(placed(plan.facts.smoothness), spectra_of(problem)) if needed else None,
+        units=placed_units(plan.facts) if plan.algorithm.data == "statistics" and plan.clip is not None else None,
     )
 
 
@@ -247,7 +250,7 @@ def run(
             if c < chunks:  # the next chunk runs while the last one is looked at
                 part = jax.tree.map(lambda a, c=c: a[c], turns)
                 if key is None:
-                    part = part._replace(draws=draw_gradient_noise(np.asarray(part.acts), problem.dim))
+                    part = part._replace(draws=draw_gradient_noise(np.asarray(part.acts), plan.drawn))
                 state, coming = advance(
                     plan.algorithm, plan.variant, keep, world, steps, key, state, part, False, unroll, scattered
                 )

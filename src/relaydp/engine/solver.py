@@ -289,7 +289,7 @@ def make_result(
         activations=plan.activations,
         hops=hops,
         messages=messages,
-        vectors=messages * plan.algorithm.vectors,
+        vectors=messages * plan.algorithm.vectors_of(plan.facts.dim),
         messages_paper=messages * plan.algorithm.paper_factor,
         ledger=plan.charged(hops),
         steps=plan.steps,
@@ -433,7 +433,7 @@ def _start(problem: Problem, x0: Any) -> np.ndarray:
 
 
 def _check_memory(plan: Plan, dim: int, transcript: bool) -> None:
-    numbers = dim * plan.algorithm.vectors + (plan.released if plan.preparing else 0)  # the last: `with_first`
+    numbers = dim * plan.algorithm.vectors_of(dim) + (plan.released if plan.preparing else 0)  # the last: `with_first`
     size = int(plan.tally.messages[-1]) * numbers * 8
     if transcript and size > TRANSCRIPT_BYTES:
         raise InputError(

@@ -75,7 +75,7 @@ def make_trace(
         hop=hops,
         activations=plf,
         messages=messages,
-        vectors=messages * plan.algorithm.vectors,
+        vectors=messages * plan.algorithm.vectors_of(plan.facts.dim),
         rho=rho,
         objective=objective,
         relative_error=relative_errors(xs, reference),

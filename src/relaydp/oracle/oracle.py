@@ -8,7 +8,8 @@ An oracle is made for one turn and answers once. A second question in the same t
 would be in both answers and would cancel. The turn says whose records are asked, the noise and its scale. If the turn's
 agent does not act, the answer is 0 and nothing is charged.
 
-There are two kinds of oracle, and a run has one of them. The gradient oracle is above. The exact oracle,
+There are three kinds of oracle, and a run has one of them. The gradient oracle is above. The one for the sufficient
+statistics of least squares is in `oracle.statistics`. The exact oracle,
 
     argmin f_i(x) + [r(x)] + <p + e, x> + kappa/2 ||x - v||^2,
 
@@ -28,14 +29,16 @@ import numpy as np
 from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array, Float
 
-from relaydp.algorithm import Oracle, Setting, Turn
+from relaydp.algorithm import Oracle, Setting, Statistics, Turn
 from relaydp.algorithm.base import OBJECTIVE
 from relaydp.errors import PrivacyError
 from relaydp.graph import Network
 from relaydp.oracle.argmin import find_minimiser
+from relaydp.oracle.statistics import PlacedUnits, as_numbers, exact_statistics, from_numbers, with_public_parts
 from relaydp.privacy.mechanism import perturbation, release
 from relaydp.privacy.secret import release_secret_traced
 from relaydp.problem import AgentRecords
+from relaydp.problem.loss import LEAST_SQUARES
 from relaydp.problem.problem import Terms
 
 
@@ -158,10 +161,11 @@ def make_oracle(  # noqa: C901
     variant: str | None = None,
     batched: bool = False,
     exact: Exact | None = None,
+    units: PlacedUnits | None = None,
 ) -> Oracle:
     """For every turn, all that a step may use: the oracles and the prox, nothing else of the problem.
 
-    `exact` opens the exact oracle.
+    `exact` opens the exact oracle. `units` opens the one for statistics under noise, and shuts all others.
     """
     agents = agent_records.size.shape[0]
     ridge = 0.0 if terms.free else terms.l2  # what it adds to the least curvature: nothing along a free intercept
@@ -169,6 +173,7 @@ def make_oracle(  # noqa: C901
     # mechanism puts its noise elsewhere.
     noisy = clip is not None and variant is None
     exact = None if noisy else exact
+    shut = noisy and units is not None
     # on an accelerator a branch waits for the host; a gradient costs less, an exact minimiser more
     together = batched or (exact is None and jax.default_backend() != "cpu")
     either = _both if together else jax.lax.cond
@@ -237,13 +242,13 @@ def make_oracle(  # noqa: C901
         def gradient(y: Float[Array, " dim"]) -> Float[Array, " dim"]:
             once.ask()
             check_shape(True, y)
-            _check_gradient(variant)
+            _check_gradient(variant, shut)
             return charged(privatise(agent_records.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))
 
         def gradients(ys: Float[Array, "agents dim"]) -> Float[Array, "agents dim"]:
             once.ask()
             check_shape(False, ys)
-            _check_gradient(variant)
+            _check_gradient(variant, shut)
             return charged(privatise(agent_records.gradients(ys, clip)) + jax.vmap(terms.ridge_gradient)(ys))
 
         def argmin(
@@ -264,10 +269,24 @@ def make_oracle(  # noqa: C901
             found = searches(noised, kappa, v, with_r) if spectra is None else spectra.solve(every, noised, kappa, v)
             return charged(covered(found, kappa))
 
+        def statistics() -> Statistics:
+            once.ask()
+            _check_statistics(noisy, units, variant, agent_records, now)
+            own = exact_statistics(agent_records, now.holder, units.label if noisy and units is not None else None)
+            spread = (jnp.zeros(()), jnp.zeros(()))
+            if noisy and units is not None:
+                numbers = as_numbers(*own, units)
+                _check_numbers(numbers, now.draws)
+                own = from_numbers(privatise(numbers), units, own[1].shape[0])
+                spread = (now.scale / units.matrix, now.scale / units.vector)
+            told = with_public_parts(*own, spread, terms, agent_records.intercept)
+            return jax.tree.map(lambda part: jnp.where(now.acts, part, 0.0), told)  # as `charged`
+
         def when(acts: Array, act: Callable[[], Any], relay: Callable[[], Any]) -> Any:
             return either(acts, once.within(act), relay)
 
-        return Setting(agents, gradient, gradients, argmin, argmins, terms.prox, when, network, variant)
+        oracles = (gradient, gradients, argmin, argmins)
+        return Setting(agents, *oracles, terms.prox, when, network, variant, statistics=statistics)
 
     return oracle
 
@@ -287,11 +306,44 @@ def _dear(agent_records: AgentRecords) -> bool:
     return numbers >= DEAR
 
 
-def _check_gradient(variant: str | None) -> None:
+def _check_gradient(variant: str | None, shut: bool) -> None:
+    if shut:
+        raise PrivacyError(
+            "an algorithm asked for a gradient in a run whose noise is for sufficient statistics. Ask `statistics`, or "
+            "leave data='statistics' out of the algorithm."
+        )
     if variant == OBJECTIVE:
         raise PrivacyError(
             "an algorithm asked for a gradient under mechanism 'objective', where the noise is in the objective and a "
             "gradient would have none. Ask `argmin`, or use a mechanism with noise on gradients."
+        )
+
+
+def _check_statistics(
+    noisy: bool, units: PlacedUnits | None, variant: str | None, agent_records: AgentRecords, turn: Turn
+) -> None:
+    if agent_records.loss is not LEAST_SQUARES:
+        raise PrivacyError(
+            f"an algorithm asked for sufficient statistics, and the {agent_records.loss.name} loss has none; needed "
+            "least squares. Ask `gradient`."
+        )
+    if variant is not None or (noisy and units is None):
+        raise PrivacyError(
+            "an algorithm asked for sufficient statistics in a run whose noise is for something else. Ask for what it "
+            "is for, or give the algorithm data='statistics'."
+        )
+    if jnp.ndim(turn.acts) != 0:
+        raise PrivacyError(
+            "an algorithm asked for one holder's sufficient statistics in a turn of all agents. Ask them in a relay."
+        )
+
+
+def _check_numbers(numbers: Array, draws: Array | None) -> None:
+    """Refuse to hide statistics with noise for another number of numbers."""
+    if draws is not None and draws.shape != numbers.shape:
+        raise PrivacyError(
+            f"{numbers.shape[0]} numbers are to be released and there are draws of shape {draws.shape}; needed one "
+            "for each number. Draw as many as the plan's `drawn` says."
         )
 
 

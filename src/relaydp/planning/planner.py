@@ -22,6 +22,7 @@ from relaydp import defaults
 from relaydp.algorithm import ALGORITHMS, Algorithm, algorithm_of_steps, find_algorithm
 from relaydp.algorithm.base import OBJECTIVE
 from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
+from relaydp.algorithm.sufficient_statistics import SUFFICIENT_STATISTICS
 from relaydp.errors import InputError, PrivacyError, check_kind, choose
 from relaydp.graph import RANDOM_WALKS, WALKS, Graph, Rounds, Route, check_size, lap_shape, rounds, route
 from relaydp.oracle.randomness import WALK, check_seed, key_for
@@ -37,6 +38,7 @@ from relaydp.planning.directions import Directions, directions_of
 from relaydp.planning.forecast import Forecast, Noise, ObjectiveNoise, Trial
 from relaydp.planning.public_trials import try_out
 from relaydp.planning.run_plan import Plan
+from relaydp.planning.statistics import calibrate_statistics, check_statistics, forecast_statistics, pays
 from relaydp.planning.tuning import Choice, choose_steps, placed_steps, with_laps
 from relaydp.privacy import PRICED, Budget, Ledger, rho_for
 from relaydp.privacy.budget import check_records
@@ -176,10 +178,12 @@ def resolve_algorithm(
 ) -> str:
     """The algorithm that 'auto' stands for; every other name is itself.
 
-    A private classifier is trained by relay gradient, planned by the rule of `planning.accuracy`. RECAL does the rest:
-    runs without privacy, under the published mechanism, for the objective F, of regression, on random walks, with r,
-    with a ridge that is large beside the noise, and with "paper" steps, a prior or a noise schedule of the user's.
-    Steps given by the user are those of the algorithm that has their names.
+    A private classifier is trained by relay gradient, planned by the rule of `planning.accuracy`. Private least squares
+    with public bounds, few coefficients and no clip of the user's release sufficient statistics (`statistics.pays`).
+    RECAL does the rest: runs without privacy, under the published mechanism, for the objective F of classifiers, of
+    other losses, on random walks, of classifiers with r or with a ridge that is large beside the noise, and with
+    "paper" steps, a prior or a noise schedule of the user's. Steps given by the user are those of the algorithm that
+    has their names.
     """
     if algorithm != AUTO:
         return algorithm
@@ -187,8 +191,18 @@ def resolve_algorithm(
         return algorithm_of_steps(step_names(steps))
     planned = budget is not None and mechanism in (AUTO, "gradient") and walk not in RANDOM_WALKS
     planned = planned and steps == "tuned" and prior is None and ratio is None
-    planned = planned and resolve_objective(objective, problem) == ACCURACY and _rule_fits(problem, budget)
-    return RELAY_GRADIENT.name if planned else "recal"
+    for_accuracy = resolve_objective(objective, problem) == ACCURACY
+    if planned and not for_accuracy and _statistics_pay(problem):
+        return SUFFICIENT_STATISTICS.name
+    return RELAY_GRADIENT.name if planned and for_accuracy and _rule_fits(problem, budget) else "recal"
+
+
+def _statistics_pay(problem: Problem | Facts) -> bool:
+    """A problem without public bounds is refused later."""
+    try:
+        return pays(problem if isinstance(problem, Facts) else problem.public_facts())
+    except PrivacyError:
+        return False
 
 
 def _rule_fits(problem: Problem | Facts, budget: Budget | None) -> bool:
@@ -273,6 +287,9 @@ def make_plan(
     method = find_algorithm(resolve_algorithm(algorithm, problem, **asked))  # type: ignore[arg-type]
     kind = resolve_mechanism(mechanism, budget, noise, method, algorithm)
     _check_fit(problem, graph, method, walk)
+    if method.data == "statistics":
+        check_statistics(problem)
+        activations = 1 if activations is None else activations
     where = _variant(method, kind, variant)
     ratio = _check_options(kind, activations, ratio, noise, limits, prior)
     facts = _facts(problem, kind)
@@ -289,6 +306,9 @@ def make_plan(
         rule = rule_for(facts, wanted.rho, activations)
         choice = Choice(with_laps(placed_steps(rule.steps), graph, walk, start), rule.laps, None)
         facts, expected, first = rule.facts, rule.expected, rule.first
+    elif method.data == "statistics" and wanted is not None:
+        known = choose_steps(method, steps, facts, graph, path, activations, None, start)
+        choice = known._replace(outlook=forecast_statistics(wanted.rho, facts, known.activations, wanted.prior))
     else:
         choice = choose_steps(method, steps, facts, graph, path, activations, wanted, start)
     way = lay_out(method, choice.steps, choice.activations, graph, walk, key, start, kind in PRICED)
@@ -466,6 +486,8 @@ def _calibrate(
     steps, T = choice.steps, choice.activations
     if wanted is not None and wanted.objective is not None:
         return calibrate_objective(wanted.objective, facts, steps, graph, T)
+    if wanted is not None and method.data == "statistics":
+        return calibrate_statistics(wanted.rho, facts, T, ratio)
     if wanted is not None:
         return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook, first)
     if where == OBJECTIVE and noise is None:

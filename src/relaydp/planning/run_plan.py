@@ -22,6 +22,7 @@ from relaydp.planning.directions import Directions
 from relaydp.planning.forecast import Forecast
 from relaydp.privacy import PRICED, Budget, Ledger
 from relaydp.privacy.secret import stretch
+from relaydp.privacy.statistics import numbers_of
 from relaydp.problem import Facts
 
 Limits = Sequence[float] | Mapping[int, float] | None  # epsilon of agents that allow less than the budget
@@ -115,7 +116,7 @@ class Plan:
             "steps": {name: np.asarray(value).tolist() for name, value in self.steps._asdict().items()},
             "noise_scales": _rows(self.scales),
             "sensitivity": self.sensitivity.tolist(),
-            "clip": self.clip,
+            "clip": None if self.algorithm.data == "statistics" else self.clip,
             "prepares": self.preparing > 0,
             "predicted_excess": self.predicted,
             "expected_gain": None if self.expected is None else self.expected._asdict(),
@@ -151,7 +152,14 @@ class Plan:
     @property
     def released(self) -> int:
         """How many numbers a release has at most: a first lap that prepares tells a few more than a gradient."""
+        if self.algorithm.data == "statistics":
+            return self.drawn
         return 2 * self.facts.dim + 3 if self.preparing else self.facts.dim
+
+    @property
+    def drawn(self) -> int:
+        """How many numbers a release has after a lap that prepares: as many as a gradient, or as the statistics."""
+        return numbers_of(self.facts.dim) if self.algorithm.data == "statistics" else self.facts.dim
 
     def lattice_scales(self) -> np.ndarray:
         """The scales of secret noise, (activations, agents): as planned, and a hair more for its lattice."""

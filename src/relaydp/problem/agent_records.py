@@ -103,6 +103,22 @@ class AgentRecords:
 
         return jax.lax.map(of_agent, jnp.arange(self.size.shape[0], dtype=self.size.dtype))
 
+    def squares(
+        self, i: Int[Array, ""], label: Float[Array, ""] | None
+    ) -> tuple[Float[Array, "dim dim"], Float[Array, " dim"]]:
+        """A_i'A_i / m_i and A_i'y_i / m_i, of least squares; each label is cut off to [-label, label].
+
+        Formal guarantee: the theorem of `privacy.statistics`, with R the public bound on a record's norm. With
+        label=None nothing is cut off and nothing is guaranteed.
+        """
+        A, y, _, weight = self._agent(i)
+        if self.intercept:
+            A = jnp.concatenate([A, jnp.ones((A.shape[0], 1), A.dtype)], axis=1)
+        if label is not None:
+            y = jnp.clip(y, -label, label)
+        weighted = A * weight[:, None]
+        return weighted.T @ A, weighted.T @ y
+
     def in_coordinates(self, coordinates: Coordinates) -> AgentRecords:
         """The same records, whose gradients are asked for and clipped in other coordinates: of loss(P z) at z.
 

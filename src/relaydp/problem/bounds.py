@@ -54,6 +54,7 @@ class Facts:
     bound: float | None = None  # G: the most that a record's gradient can be, whatever `clip` is; None where unknown
     clip_given: bool = False  # whether the user gave `clip`, so that no plan chooses another
     classifies: bool = False  # whether users look at accuracy
+    squares: tuple[float, float] | None = None  # (R, Y) of least squares: public bounds on a record's norm and a label
 
 
 @dataclass(frozen=True, eq=False)

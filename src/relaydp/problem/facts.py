@@ -95,4 +95,5 @@ def public_facts(
         bound=most,
         clip_given=clip is not None,
         classifies=loss in CLASSIFIERS,
+        squares=(bound, reach) if chosen is LEAST_SQUARES and reach is not None else None,
     )

@@ -464,7 +464,15 @@ class Problem:
             bound=self.largest_gradient(),
             clip_given=self.clip is not None,
             classifies=self.loss.name in CLASSIFIERS,
+            squares=self._squares(),
         )
+
+    def _squares(self) -> tuple[float, float] | None:
+        """(R, Y): what one record's part in A'A and A'y can be, by public bounds; None where they do not bound it."""
+        bound = self._bounded_norm()
+        if self.loss is not LEAST_SQUARES or bound is None or self.label_bound is None:
+            return None
+        return bound, self.label_bound
 
     def with_ridge(self, largest: np.ndarray) -> np.ndarray:
         """L_i of bounds on lambda_max(A_i'A_i / m_i); from above, as they are: the sum is rounded, too."""
