@@ -70,6 +70,12 @@ UP = test("problem/test_coordinates.py::test_norms_are_rounded_up")
 PREPARED = test(
     "engine/test_preparation.py::test_a_private_first_release_is_what_was_priced_and_all_that_coordinates_are_made_of"
 )
+RECORD = test(
+    "oracle/test_statistics.py::test_one_record_moves_an_agents_release_by_no_more_than_is_charged_and_nearly_so_much"
+)
+EVERY = test("oracle/test_statistics.py::test_every_number_has_the_noise_that_is_charged_and_no_two_runs_the_same")
+SHUT_TOO = test("oracle/test_statistics.py::test_only_a_run_whose_noise_is_for_statistics_answers_with_them")
+ASLEEP = test("oracle/test_statistics.py::test_where_nobody_acts_nothing_is_told")
 PURPOSES = test("oracle/test_oracle.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
 
 
@@ -98,7 +104,7 @@ KEYED = "return release(value, scale, now.key)"
 SPREAD = "return release_secret_traced(value, spread, draws)"
 LENGTHS = "up * length * jnp.sqrt(left)"
 ANSWER = "return charged(privatise(agent_records.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))"
-DRAWN = "draws=draw_gradient_noise(np.asarray(part.acts), problem.dim)"
+DRAWN = "draws=draw_gradient_noise(np.asarray(part.acts), plan.drawn)"
 AVERAGED = "(lambda g: g * jnp.minimum(1.0, clip / jnp.linalg.norm(g)))(agent_records.gradient(now.holder, y, None))"
 REUSED = """flat = draws.reshape(-1, dim)
     return flat[np.arange(len(flat)) % 12].reshape(draws.shape)"""
@@ -307,13 +313,55 @@ MUTANTS = [
     ),
     Mutant(
         "first noise again in the first gradients", "engine/loop.py",
-        "part = part._replace(draws=draw_gradient_noise(np.asarray(part.acts), problem.dim))",
+        "part = part._replace(draws=draw_gradient_noise(np.asarray(part.acts), plan.drawn))",
         "part = part._replace(draws=(lambda drawn: np.concatenate([np.asarray(draws)[:, : drawn.shape[1]], "
         "drawn[len(draws) :]]) if draws is not None else drawn)(draw_gradient_noise(np.asarray(part.acts), "
         "problem.dim)))", "audit of a lap that prepares",
     ),
     Mutant("new coordinates, old lengths", "problem/agent_records.py", LENGTHS, "self.norm", THERE),
     Mutant("new coordinates, lengths not rounded up", "problem/agent_records.py", LENGTHS, LENGTHS[5:], UP),
+    # sufficient statistics
+    Mutant(
+        "statistics: off the diagonal counted once", "privacy/statistics.py",
+        "return math.sqrt(2.0) * (record**2", "return (record**2", RECORD,
+    ),
+    Mutant(
+        "statistics: off the diagonal twice as long", "oracle/statistics.py",
+        "weight = np.where(rows == columns, 1.0, ROOT2)\n    return", "weight = np.where(rows == columns, 1.0, 2.0)\n    return",
+        RECORD,
+    ),
+    Mutant(
+        "statistics: labels not cut off", "problem/agent_records.py", "y = jnp.clip(y, -label, label)", "y = 1.0 * y",
+        RECORD,
+    ),
+    Mutant(
+        "statistics: two parts, the price of one", "privacy/statistics.py", " + (ratio * label) ** 2 / 2.0)", ")",
+        RECORD,
+    ),
+    Mutant(
+        "statistics: no noise on the vector", "oracle/oracle.py",
+        "own = from_numbers(privatise(numbers), units, own[1].shape[0])",
+        "own = (from_numbers(privatise(numbers), units, own[1].shape[0])[0], own[1])", EVERY,
+    ),
+    Mutant(
+        "statistics: no noise", "oracle/oracle.py", "from_numbers(privatise(numbers), units",
+        "from_numbers(numbers, units", EVERY,
+    ),
+    Mutant(
+        "statistics: one draw for all numbers", "engine/loop.py", DRAWN,
+        f"{DRAWN}[..., :1].repeat(plan.drawn, axis=-1)", EVERY,
+    ),
+    Mutant(
+        "statistics for whoever asks", "oracle/oracle.py", "if variant is not None or (noisy and units is None):",
+        "if False:", SHUT_TOO,
+    ),
+    Mutant(
+        "gradients with the noise of statistics", "oracle/oracle.py", "    if shut:\n", "    if False:\n", SHUT_TOO
+    ),
+    Mutant(
+        "statistics where nobody acts", "oracle/oracle.py",
+        "jax.tree.map(lambda part: jnp.where(now.acts, part, 0.0), told)", "told", ASLEEP,
+    ),
     # what is public
     Mutant("classes from the records", "problem/problem.py", "if self.found:", "if False:", DECLARED),
     Mutant("features from the records", "problem/problem.py", "if self.data.width_found:", "if False:", WIDTH),

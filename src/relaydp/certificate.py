@@ -24,6 +24,10 @@ NOISE = {
     "objective": "density proportional to exp(-|e|/scale), added as <e, x> to the objective that is minimised exactly",
     "published": "Gaussian or objective noise where the algorithm's own paper puts it, priced as the paper claims",
 }
+ON_STATISTICS = (
+    "Gaussian, N(0, scale^2 I), added to the means of the agent's a a' and y a over its records (a, y), once a lap, in "
+    "units in which their sensitivity is that of a clipped gradient"
+)
 FIRST_RELEASE = (
     "the agent's mean record, mean square of norms and shares of classes, with noise of the schedule's first scale, in "
     "units in which its sensitivity is that of a gradient; the others are gradients in coordinates that follow from it"
@@ -108,7 +112,7 @@ def make_certificate(result: Any) -> dict[str, Any]:
         "mechanism": {
             "name": result.mechanism,
             "variant": result.variant,
-            "noise": NOISE.get(result.mechanism or "", "none"),
+            "noise": _noise_of(result),
             "first_release": FIRST_RELEASE if plan.get("prepares") else None,
             "source": SECRET[result.mechanism] if result.private else SEEDED[result.kind],
             "sensitivity": plan["sensitivity"],
@@ -124,6 +128,12 @@ def make_certificate(result: Any) -> dict[str, Any]:
         "ledger_sha256": ledger.to_json()["digest"] if ledger is not None else None,
         "versions": result.versions,
     }
+
+
+def _noise_of(result: Any) -> str:
+    if result.mechanism == "gradient" and result.algorithm == "sufficient-statistics":
+        return ON_STATISTICS
+    return NOISE.get(result.mechanism or "", "none")
 
 
 def plain(value: float | None) -> float | None:

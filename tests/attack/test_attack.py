@@ -18,7 +18,7 @@ from relaydp.planning.planner import make_plan
 SIZES = [7, 5, 9, 6]
 RING = rd.ring(4)
 BUDGET = rd.Budget(2.0, 1e-4)
-SOUND = sorted(name for name, method in ALGORITHMS.items() if "gradient" in method.mechanisms)
+SOUND = sorted(n for n, method in ALGORITHMS.items() if "gradient" in method.mechanisms and method.data == "gradient")
 # who sends in the very round that asks: everybody else's last gradient stays unseen
 SAME_ROUND = ("nids", "huang-star", "tripd-dist", "r-admm", "mr-admm")
 

@@ -24,7 +24,7 @@ from relaydp.oracle.randomness import Simulated
 from relaydp.planning.planner import make_plan
 from relaydp.privacy import epsilon_exact
 
-SOUND = sorted(name for name, method in ALGORITHMS.items() if "gradient" in method.mechanisms)
+SOUND = sorted(n for n, method in ALGORITHMS.items() if "gradient" in method.mechanisms and method.data == "gradient")
 ONE = rd.Budget(1.0, 1e-5)
 SURE = 1 - 1e-8  # the confidence of audits of secret noise here: so rarely do sound ones fail
 

@@ -19,7 +19,7 @@ from relaydp.planning.forecast import LEAST_SHARE, SPREAD, Noise, Trial, _respon
 from relaydp.planning.quadratic import LARGE, Frozen
 
 BUDGET = rd.Budget(epsilon=1.0, delta=1e-5)
-SOUND = sorted(name for name, method in ALGORITHMS.items() if "gradient" in method.mechanisms)
+SOUND = sorted(n for n, method in ALGORITHMS.items() if "gradient" in method.mechanisms and method.data == "gradient")
 FACTS = rd.public_facts([300, 400, 350, 500], features=20, record_norm=1.0, l2=0.05)
 # One candidate and few activations: what does not depend on tuning need not wait for it.
 QUICK = {"activations": 4, "steps": "paper", "walk": "cyclic"}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from relaydp.algorithm import find_algorithm
-from relaydp.attack import admm, consensus, recal, relay_gradient, walkman
+from relaydp.attack import admm, consensus, recal, relay_gradient, sufficient_statistics, walkman
 from relaydp.attack.threat import Guess, Inferred, Known, Sent, View
 from relaydp.errors import InputError, choose
 from relaydp.graph import network_of
@@ -39,6 +39,7 @@ INFERENCES: dict[str, Inference] = {
     "walkman-gradient": walkman.walkman_gradient,
     "i-admm": walkman.walkman,
     "relay-gradient": relay_gradient.relay_gradient,
+    "sufficient-statistics": sufficient_statistics.sufficient_statistics,
 }
 CHANNELS = {"u": recal.through_u, "x": recal.through_x}
 
@@ -155,7 +156,7 @@ def _relay(view: View) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     sent, x0 = dict(view.laps.payload), np.asarray(_start(view))
     changed = np.zeros(len(view.laps), bool)
     for name, part in sent.items():
-        start = np.zeros_like(x0) if name == "u" else x0
+        start = np.zeros(part.shape[1]) if name in ("u", "total") else x0
         changed |= (part != np.concatenate([start[None], part[:-1]])).any(axis=1)
     return np.asarray(view.laps.sender), changed, sent
 

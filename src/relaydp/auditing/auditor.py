@@ -267,7 +267,11 @@ def _check(
     algorithm: str, mechanism: str, budget: Budget, walk: str, runs: int | None, confidence: float, seed: int | None
 ) -> None:
     choose("mechanism", mechanism, MECHANISMS)
-    find_algorithm(algorithm)
+    if find_algorithm(algorithm).data == "statistics":
+        raise InputError(
+            f"{algorithm} releases sums of squares, and an audit tests the noise on gradients. Audit another algorithm; "
+            "tests/oracle/test_statistics.py measures this one's noise."
+        )
     if walk == "lazy":
         raise InputError("walk='lazy' lets a holder act unseen, so that messages show less; audit another walk.")
     if not isinstance(budget, Budget):

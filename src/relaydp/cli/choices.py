@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 NAMED_ALGORITHMS = (
     "afbs d-admm dgd gradient-tracking huang-ring huang-star i-admm ic-admm m-admm mr-admm nids pg-admm pg-extra "
-    "r-admm recal relay-gradient rw-admm rw-admm-linearised tripd-dist walkman walkman-gradient"
+    "r-admm recal relay-gradient rw-admm rw-admm-linearised sufficient-statistics tripd-dist walkman walkman-gradient"
 ).split()
 ALGORITHMS = [
     "auto",

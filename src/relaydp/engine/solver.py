@@ -77,9 +77,10 @@ def solve(
         problem: The loss, the weights and the records, split over the agents.
         graph: Who may send to whom. It has as many agents as the problem.
         algorithm: A name from `relaydp.algorithms()`. Default: "auto", which is "relay-gradient" for a logistic or
-            softmax problem with a budget, and "recal" without a budget, for other losses, on a random walk, with
-            objective="loss", steps="paper", a prior, or mechanism "published". With steps of your own it is the one of
-            the two that has their names.
+            softmax problem with a budget; "sufficient-statistics" for least squares with a budget, label_bound and many
+            records beside the budget's noise (docs/planning-for-loss.md); and "recal" without a budget, for other
+            losses, on a random walk, for classifiers with objective="loss", and with steps="paper", a prior, or
+            mechanism "published". With steps of your own it is the one of the three that has their names.
         mechanism: "gradient" (sound; the default when there is a budget), "objective" (the default of methods that
             minimise exactly; in simulations alone, see `seed`), "published" (the paper's: see docs/privacy.md), or
             None, without noise. The default, "auto", is None when there is no budget.
@@ -87,7 +88,7 @@ def solve(
             privacy.
         activations: The PLF. Without privacy (and under "published") the run ends when some agent has acted this often;
             under "gradient" every agent acts exactly this often and then only relays. Default: chosen from public facts
-            when there is a budget, else 300.
+            when there is a budget, else 300; 1 for "sufficient-statistics".
         walk: "tour" (the default: possible on every connected graph, and each lap visits every agent), "cyclic",
             "random", "lazy" or "nonbacktracking". Synchronous methods have no walk.
         steps: "tuned" (the default: for this graph and walk, from public facts in a private run), "paper", or the

@@ -44,9 +44,10 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
         l2: Weight of the ridge, on coefficients of scaled features. Default: 0.
         fit_intercept: Whether to add a constant, which nothing penalises. Default: True.
         algorithm: A name from `relaydp.algorithms()`; one that minimises exactly is for simulations alone. Default:
-            "auto", which is "recal" for numbers.
+            "auto", which is "sufficient-statistics" for a fit with a budget and many records, and else "recal".
         walk: How the baton travels. Default: "tour", which visits everybody in turn.
-        activations: How often each site acts. Default: chosen from public facts, 300 without privacy.
+        activations: How often each site acts. Default: chosen from public facts, 300 without privacy; once where
+            statistics are released.
         account: A PrivacyAccount that this fit is charged to. Default: None.
         random_state: None (the default), for a private fit: its noise is secret and kept nowhere. An int, a RandomState
             or a Generator makes the fit a simulation, which can be repeated bit for bit and promises nothing: whoever

@@ -241,14 +241,14 @@ def make_oracle(  # noqa: C901
 
         def gradient(y: Float[Array, " dim"]) -> Float[Array, " dim"]:
             once.ask()
-            check_shape(True, y)
             _check_gradient(variant, shut)
+            check_shape(True, y)
             return charged(privatise(agent_records.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))
 
         def gradients(ys: Float[Array, "agents dim"]) -> Float[Array, "agents dim"]:
             once.ask()
-            check_shape(False, ys)
             _check_gradient(variant, shut)
+            check_shape(False, ys)
             return charged(privatise(agent_records.gradients(ys, clip)) + jax.vmap(terms.ridge_gradient)(ys))
 
         def argmin(

@@ -179,7 +179,8 @@ def resolve_algorithm(
     """The algorithm that 'auto' stands for; every other name is itself.
 
     A private classifier is trained by relay gradient, planned by the rule of `planning.accuracy`. Private least squares
-    with public bounds, few coefficients and no clip of the user's release sufficient statistics (`statistics.pays`).
+    with public bounds, few coefficients, many records and no clip of the user's release sufficient statistics
+    (`statistics.pays`).
     RECAL does the rest: runs without privacy, under the published mechanism, for the objective F of classifiers, of
     other losses, on random walks, of classifiers with r or with a ridge that is large beside the noise, and with
     "paper" steps, a prior or a noise schedule of the user's. Steps given by the user are those of the algorithm that
@@ -192,17 +193,19 @@ def resolve_algorithm(
     planned = budget is not None and mechanism in (AUTO, "gradient") and walk not in RANDOM_WALKS
     planned = planned and steps == "tuned" and prior is None and ratio is None
     for_accuracy = resolve_objective(objective, problem) == ACCURACY
-    if planned and not for_accuracy and _statistics_pay(problem):
+    if planned and not for_accuracy and _statistics_pay(problem, budget):
         return SUFFICIENT_STATISTICS.name
     return RELAY_GRADIENT.name if planned and for_accuracy and _rule_fits(problem, budget) else "recal"
 
 
-def _statistics_pay(problem: Problem | Facts) -> bool:
+def _statistics_pay(problem: Problem | Facts, budget: Budget | None) -> bool:
     """A problem without public bounds is refused later."""
+    assert budget is not None
     try:
-        return pays(problem if isinstance(problem, Facts) else problem.public_facts())
+        facts = problem if isinstance(problem, Facts) else problem.public_facts()
     except PrivacyError:
         return False
+    return pays(facts, np.full(facts.agents, budget.rho))
 
 
 def _rule_fits(problem: Problem | Facts, budget: Budget | None) -> bool:

@@ -12,6 +12,8 @@ and takes the e with the least sum, which `algorithm.sufficient_statistics` look
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from relaydp.algorithm.sufficient_statistics import MOST_COEFFICIENTS
@@ -25,16 +27,39 @@ from relaydp.privacy.statistics import sensitivity
 from relaydp.problem import Facts, Problem
 from relaydp.problem.loss import LEAST_SQUARES
 
+LITTLE = 1e-3  # of noise on the matrix beside R^2
 SHRINKING = np.geomspace(1e-8, 1e8, 161)  # the e that (1) and (2) are tried with, beside h^2 of the largest curvature
 
 
-def pays(facts: Facts) -> bool:
-    """Whether a private plan for F should release statistics instead of gradients.
+def pays(facts: Facts, rho: np.ndarray) -> bool:
+    """Whether a private plan for F should release statistics instead of gradients, by public facts.
 
-    So it is for least squares with public bounds on records and labels, and with few coefficients. A clip of the
-    user's is for gradients.
+    So it is for least squares with public bounds on records and labels, few coefficients and `noise_on_matrix` of
+    LITTLE at most. A clip of the user's is for gradients.
     """
-    return facts.squares is not None and facts.dim <= MOST_COEFFICIENTS and not facts.clip_given
+    if facts.squares is None or facts.dim > MOST_COEFFICIENTS or facts.clip_given:
+        return False
+    return noise_on_matrix(facts, rho) <= LITTLE
+
+
+def noise_on_matrix(facts: Facts, rho: np.ndarray) -> float:
+    """The largest eigenvalue of the noise on the mean of all H_i, about s_H sqrt(2 q), beside R^2, the largest that H
+    has by its bounds.
+
+    Of curvatures that are much larger the model is exact, and gradients take many laps to settle. Of smaller ones the
+    noise on H, times the model's length, is more than gradients would have: they are asked for at the model itself.
+    `benchmarks/accuracy.py statistics` compares the two on generated problems.
+    """
+    assert facts.squares is not None
+    return math.sqrt(2.0 * facts.dim * _noise_of_means(facts, rho)[0]) / facts.squares[0] ** 2
+
+
+def _noise_of_means(facts: Facts, rho: np.ndarray) -> tuple[float, float]:
+    """s_H^2 and s_b^2: of the noise on the mean of all agents' H_i and b_i, in one release each."""
+    units = units_from(facts)
+    scale = gaussian_scale(sensitivity(facts.clip, facts.sizes, facts.dim), rho)
+    mean = float((np.asarray(scale) ** 2).sum()) / facts.agents**2
+    return mean / units.matrix**2, mean / units.vector**2
 
 
 def check_statistics(problem: Problem | Facts) -> None:
@@ -63,10 +88,8 @@ def calibrate_statistics(rho: np.ndarray, facts: Facts, T: int, ratio: float | N
 
 def forecast_statistics(rho: np.ndarray, facts: Facts, T: int, prior: Directions | None) -> Forecast:
     """What to expect of T laps: as much as of one."""
-    units, directions = units_from(facts), guess(facts) if prior is None else prior
-    scale = gaussian_scale(sensitivity(facts.clip, facts.sizes, facts.dim), rho)
-    mean = float((scale**2).sum()) / facts.agents**2
-    on_matrix, on_vector = mean / units.matrix**2, mean / units.vector**2
+    directions = guess(facts) if prior is None else prior
+    on_matrix, on_vector = _noise_of_means(facts, rho)
     h, number, distance = directions.curvature, directions.number, directions.distance
     z = on_vector + on_matrix * (1.0 + 1.0 / facts.dim) * float(distance.sum()) / 2.0
     e = SHRINKING[:, None] * h.max() ** 2
