@@ -327,8 +327,7 @@ MUTANTS = [
     ),
     Mutant(
         "statistics: off the diagonal twice as long", "oracle/statistics.py",
-        "weight = np.where(rows == columns, 1.0, ROOT2)\n    return", "weight = np.where(rows == columns, 1.0, 2.0)\n    return",
-        RECORD,
+        "columns, 1.0, ROOT2)\n    return", "columns, 1.0, 2.0)\n    return", RECORD,
     ),
     Mutant(
         "statistics: labels not cut off", "problem/agent_records.py", "y = jnp.clip(y, -label, label)", "y = 1.0 * y",

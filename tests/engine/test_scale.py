@@ -94,7 +94,7 @@ def test_what_a_plan_charges_is_what_its_route_does(problem, walk):
     assert graph.has_edges(plan.route.holder, plan.route.receiver).all()
 
 
-RELAYS = [name for name, algorithm in ALGORITHMS.items() if algorithm.kind == "relay" and name != "i-admm"]  # no walks
+RELAYS = [name for name, algorithm in ALGORITHMS.items() if algorithm.kind == "relay" and algorithm.walks is None]
 
 
 @pytest.mark.sample(2)

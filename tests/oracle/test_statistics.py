@@ -354,3 +354,66 @@ def test_more_budget_predicts_less():
     problem = make_problem()
     curve = [rd.plan(problem, RING, rd.Budget(epsilon, 1e-4), algorithm=NAME).predicted for epsilon in (0.1, 1, 10, 99)]
     assert (np.diff(curve) < 0).all() and min(curve) > 0
+
+
+FIRM = rd.Budget(2.0, 1e-7)  # of delta, less than one over so many records
+MANY = dict(features=4, loss="least-squares", record_norm=1.0, label_bound=1.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "asked", "name"),
+    [
+        ({}, {}, NAME),
+        ({}, {"objective": "loss", "walk": "cyclic"}, NAME),
+        ({}, {"walk": "random"}, "recal"),
+        ({}, {"ratio": 1.1}, "recal"),
+        ({}, {"steps": "paper"}, "recal"),
+        ({}, {"steps": {"caution": 2.0}}, NAME),
+        ({"clip": 0.5}, {}, "recal"),
+        ({"loss": "huber"}, {}, "recal"),
+        ({"features": 257}, {}, "recal"),
+    ],
+    ids=str,
+)
+def test_auto_takes_statistics_of_many_records_where_nothing_else_was_asked_for(told, asked, name):
+    facts = rd.public_facts([200_000] * 3, **MANY | told)
+    assert rd.plan(facts, RING, FIRM, **({"activations": 1} if name != NAME else {}) | asked).algorithm.name == name
+
+
+def test_auto_takes_gradients_where_the_noise_on_the_matrix_is_large():
+    from relaydp.planning.statistics import LITTLE, noise_on_matrix
+
+    for m in (300, 3000, 30_000, 300_000):
+        facts = rd.public_facts([m] * 3, **MANY)
+        little = noise_on_matrix(facts, np.full(3, FIRM.rho)) <= LITTLE
+        assert little == (m > 10_000)
+        assert rd.plan(facts, RING, FIRM, activations=1).algorithm.name == (NAME if little else "recal")
+
+
+def test_the_noise_on_the_matrix_is_the_largest_eigenvalue_of_what_is_added():
+    from relaydp.planning.statistics import noise_on_matrix
+
+    q, m = 60, 1000
+    facts = rd.public_facts([m] * 3, **MANY | {"features": q})
+    units, draw = units_from(facts), np.random.default_rng(0)
+    scale = rd.plan(facts, RING, FIRM, algorithm=NAME).scales[0]
+    noise = [
+        from_numbers(placed(s * draw.normal(size=numbers_of(q))), PlacedUnits(*map(placed, units)), q)[0] for s in scale
+    ]
+    largest = np.linalg.eigvalsh(np.mean(noise, axis=0))[-1]
+    assert largest == pytest.approx(noise_on_matrix(facts, np.full(3, FIRM.rho)), rel=0.15)  # as q grows
+
+
+def test_a_run_by_auto_is_saved_and_made_again(tmp_path):
+    draw = np.random.default_rng(0)
+    X = draw.uniform(-1, 1, size=(60_000, 2))
+    y = np.clip(X @ [0.5, -0.2] + 0.1 * draw.normal(size=len(X)), -1, 1)
+    problem = rd.least_squares(rd.Records(X, y), agents=3, record_norm=1.5, label_bound=1.0, ranges=(-1, 1))
+    result = rd.solve(problem, RING, budget=rd.Budget(5.0, 1e-6), seed=0, walk="cyclic")
+    assert result.algorithm == NAME and result.plf == 1
+    assert np.linalg.norm(result.x - [0.5, -0.2]) < 0.02
+    runs = rd.sweep(problem, RING, [0], [rd.Budget(5.0, 1e-6)], walk="cyclic", progress=False)
+    assert np.allclose(runs.x[0], result.x, rtol=1e-6)
+    result.save(tmp_path / "kept")
+    again = rd.load_result(tmp_path / "kept")
+    assert again.x.tobytes() == result.x.tobytes() and again.plan["clip"] is None

@@ -71,8 +71,8 @@ def _all_of_it(sent: Everyone) -> Everyone:
 
 def _no_statistics() -> Statistics:
     raise PrivacyError(
-        "an algorithm asked for an agent's sufficient statistics, and this oracle has none: it answers for gradients or "
-        "minimisers. An algorithm that asks for them says so (`data='statistics'`)."
+        "an algorithm asked for an agent's sufficient statistics, and this oracle has none: it answers for gradients "
+        "or minimisers. An algorithm that asks for them says so (`data='statistics'`)."
     )
 
 
@@ -101,7 +101,7 @@ class Setting(NamedTuple):
     """What everybody sent in a round -> what is heard of it. In one process that is all of it; a party in a network has
     its own row and its neighbours' messages, and nothing in the other rows."""
     statistics: Callable[[], Statistics] = _no_statistics
-    """() -> H_i and b_i of the turn's holder i, privatised: for least squares, and algorithms with data="statistics"."""
+    """() -> H_i and b_i of the turn's holder i, privatised: for least squares, where data="statistics"."""
 
 
 Oracle = Callable[["Turn | None"], Setting]

@@ -1,4 +1,4 @@
-"""Sufficient statistics: the baton collects all that least squares needs, once, and the last agent solves for the model.
+"""Sufficient statistics: the baton collects all that least squares needs, and the last agent solves for the model.
 
 At its activation agent i tells H_i = A_i'A_i/m_i + l2 I (no ridge on an intercept) and b_i = A_i'y_i/m_i, with noise:
 

@@ -269,8 +269,8 @@ def _check(
     choose("mechanism", mechanism, MECHANISMS)
     if find_algorithm(algorithm).data == "statistics":
         raise InputError(
-            f"{algorithm} releases sums of squares, and an audit tests the noise on gradients. Audit another algorithm; "
-            "tests/oracle/test_statistics.py measures this one's noise."
+            f"{algorithm} releases sums of squares, and an audit tests the noise on gradients. Audit another algorithm "
+            "('recal'); tests/oracle/test_statistics.py measures this one's noise."
         )
     if walk == "lazy":
         raise InputError("walk='lazy' lets a holder act unseen, so that messages show less; audit another walk.")

@@ -1,6 +1,6 @@
 """The oracle's third question: what least squares needs of an agent's records, with noise.
 
-    v~_i = (1/m_i) sum_j w ( S(a_j a_j'), t y_j a_j )  +  N(0, s^2 I)                 `privacy.statistics` has S, w and t
+    v~_i = (1/m_i) sum_j w ( S(a_j a_j'), t y_j a_j )  +  N(0, s^2 I)            `privacy.statistics` has S, w and t
 
 It is one release of q (q + 3)/2 numbers. Taking them apart again, and adding the ridge, which is no data, is
 post-processing:
