@@ -1,18 +1,18 @@
 """Private least squares by gradients (recal) or by sufficient statistics: which has the smaller excess, and where.
 
-    python benchmarks/least_squares.py problems          generated problems, 5 seeds each: some ten minutes
-    python benchmarks/least_squares.py problems --held-back      others, which the threshold was not chosen on
-    python benchmarks/least_squares.py tables            diabetes and ijcnn1, 16 seeds: some minutes
-    ... --quick                                          two problems, or diabetes with 2 parties
+    python benchmarks/least_squares.py problems               generated problems, 5 seeds each: some minutes
+    python benchmarks/least_squares.py problems --held-back   others, made in the same way and looked at later
+    python benchmarks/least_squares.py tables                 diabetes and ijcnn1, 16 seeds: some minutes
+    ... --quick                                               two problems, or diabetes with 2 parties
 
 A generated problem has 3 to 50 columns with curvatures that fall as k^-decay, along axes of its own; a model of which
 more or less lies along the large ones; labels with 10 to 90 % noise; an intercept or none; 300 to 200,000 records with
 2, 8 or 32 agents; epsilon 0.1 to 10. Its numbers are drawn from one seed each, so that a row can be made again.
 
 Per problem: the median over the seeds of F(x) - F(x*), over F(0) - F(x*), for both ways, planned from public facts with
-objective="loss"; and `noise_on_matrix`, by which `planning.statistics.pays` decides: up to ten times its threshold,
-beyond which gradients are taken. diabetes' rows have R^2 on the
-held-out fifth, as in benchmarks/accuracy.py.
+objective="loss"; and `noise_on_matrix`, by which `planning.statistics.pays` decides. Problems with more than ten times
+as much as its threshold are left out. The threshold was chosen on problems like these, and not on those held back, nor
+on diabetes and ijcnn1. diabetes' rows have R^2 on the held-out fifth, as in benchmarks/accuracy.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import relaydp as rd
 from relaydp.planning.statistics import LITTLE, noise_on_matrix, pays
 
 GRADIENTS, STATISTICS = "recal", "sufficient-statistics"
-CHOSEN_ON, HELD_BACK = range(1000, 1040), range(5000, 5040)
+SEEN, HELD_BACK = range(1000, 1040), range(5000, 5040)
 NEAR = 10.0  # problems with noise up to so many times the threshold are compared
 DELTA = 1e-5
 EPSILONS, PARTIES = (0.1, 1.0, 10.0), (2, 8, 32)
@@ -105,7 +105,7 @@ def counts(rows: Sequence[Row]) -> str:
 
 
 def run_problems(held_back: bool, quick: bool) -> None:
-    seeds = HELD_BACK if held_back else CHOSEN_ON
+    seeds = HELD_BACK if held_back else SEEN
     noise = {seed: expected_noise(seed) for seed in (seeds[:8] if quick else seeds)}
     some = [seed for seed, value in noise.items() if value <= (NEAR * LITTLE)]
     rows = []
@@ -156,7 +156,7 @@ def run_tables(quick: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("problems", "tables"))
-    parser.add_argument("--held-back", action="store_true", help="problems that the threshold was not chosen on")
+    parser.add_argument("--held-back", action="store_true", help="problems that were looked at later")
     parser.add_argument("--quick", action="store_true", help="little of everything")
     asked = parser.parse_args()
     if asked.what == "problems":

@@ -48,7 +48,7 @@ def noise_on_matrix(facts: Facts, rho: np.ndarray) -> float:
 
     Of curvatures that are much larger the model is exact, and gradients take many laps to settle. Of smaller ones the
     noise on H, times the model's length, is more than gradients would have: they are asked for at the model itself.
-    `benchmarks/accuracy.py statistics` compares the two on generated problems.
+    `benchmarks/least_squares.py` compares the two on generated problems.
     """
     assert facts.squares is not None
     return math.sqrt(2.0 * facts.dim * _noise_of_means(facts, rho)[0]) / facts.squares[0] ** 2
