@@ -83,14 +83,14 @@ def measure_release(dim: int, times: int) -> None:
 
     sampler, value, draws = Sampler(), np.zeros(dim), draw_lattice(dim)
     words, found = np.frombuffer(os.urandom(32 * dim + 4096), np.int64).copy(), np.empty(dim, np.int64)
-    _, used = lattice.fill(words, found, K)
+    _, used = lattice.fill(words, found, 1, K)
     rows = {"activation": least(times, lambda: sampler(value, 1.0, 0.01, 0))}
     peer = opendp_release(dim)
     if peer is not None:
         rows["opendp"] = least(max(1, times // 20), peer)
     rows |= {
         "secret": least(times, lambda: draw_lattice(dim)),
-        "sampler": least(times, lambda: lattice.fill(words, found, K)),
+        "sampler": least(times, lambda: lattice.fill(words, found, 1, K)),
         "words": least(times, lambda: os.urandom(8 * used)),
         "release": least(times, lambda: release_secret(value, 1.0, draws)),
     }

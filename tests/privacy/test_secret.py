@@ -4,6 +4,8 @@ Where a test hands over the words they are fixed, and so is its outcome. What is
 or by OpenDP, is held to a level that chance breaks once in a thousand million.
 """
 
+import functools
+import hashlib
 import importlib.util
 import math
 import os
@@ -31,7 +33,9 @@ from relaydp.privacy.secret import (
     SPARE,
     K,
     check_promise,
+    common_lattice,
     draw_lattice,
+    draw_lattice_at,
     release_secret,
     release_secret_traced,
     slack,
@@ -48,10 +52,10 @@ def words_of(seed, count):
     return np.random.default_rng(seed).integers(-(2**63), 2**63, count, np.int64)
 
 
-def samples(bits, count=DRAWS, seed=0):
-    """Of scale 2^bits, from fixed words."""
+def samples(bits, count=DRAWS, seed=0, r=1):
+    """Of scale r 2^bits, from fixed words."""
     found = np.empty(count, np.int64)
-    done, _ = lattice.fill(words_of(seed, 4 * count), found, bits)
+    done, _ = lattice.fill(words_of(seed, 8 * count), found, r, bits)
     assert done == count
     return found
 
@@ -91,6 +95,15 @@ def test_each_integer_has_its_exact_probability(bits):
 def test_that_test_tells_a_scale_that_is_a_little_off(bits, factor):
     assert fits(drawn_at(factor * 2.0**bits), 2.0**bits) < LEVEL
     assert fits(drawn_at(2.0**bits), 2.0**bits) > 1e-3
+
+
+ODD = [(3, 0), (5, 0), (3, 1), (3, 2), (7, 3), (100, 0)]  # r and L of scales that are no powers of two
+
+
+@pytest.mark.parametrize(("r", "bits"), ODD)
+def test_so_it_has_at_other_scales(r, bits):
+    assert fits(samples(bits, r=r), r * 2.0**bits) > 1e-3
+    assert fits(samples(bits, r=r), 1.05 * r * 2.0**bits) < LEVEL
 
 
 def agree(first, second, scale):
@@ -143,16 +156,18 @@ def plain():
 
 
 class More(Exception):
-    """The function wants so many bits that the script does not have."""
+    """The function wants a draw, one of so many, that the script does not have."""
 
 
-def walk(plain, function, least):
+def walk(plain, function, least, dice=False):
     """The exact probability of each answer of `function`, as far as branches of probability `least` tell; the rest.
 
     It is run with every script of bits: where a script ends, it is continued in all ways, unless it is too unlikely.
+    With `dice` a script has throws of fair dice as well. Without, they are made of bits and may have to be made again
+    and again, which takes many scripts.
     """
     found, rest, open_ = {}, Fraction(0), [((), Fraction(1))]
-    original = plain.take
+    original = plain.take, plain.die
     try:
         while open_:
             script, chance = open_.pop()
@@ -161,24 +176,26 @@ def walk(plain, function, least):
                 continue
             answers = iter(script)
 
-            def take(words, at, count, answers=answers):
-                if count == 0:
+            def die(words, at, sides, answers=answers):
+                if sides == 1:
                     return 0, at
                 try:
                     return next(answers), at
                 except StopIteration:
-                    raise More(count) from None
+                    raise More(sides) from None
 
-            plain.take = take
+            plain.take = lambda words, at, count, die=die: die(words, at, 2**count)
+            if dice:
+                plain.die = die
             try:
                 answer = function()
             except More as more:
-                sides = 2 ** more.args[0]
+                (sides,) = more.args
                 open_ += [(script + (value,), chance / sides) for value in range(sides)]
             else:
                 found[answer] = found.get(answer, Fraction(0)) + chance
     finally:
-        plain.take = original
+        plain.take, plain.die = original
     assert sum(found.values()) + rest == 1
     return found, rest
 
@@ -200,22 +217,40 @@ NO_WORDS = np.zeros(1, np.int64)
 def test_a_coin_s_probability_is_exact(plain, bits, x, power, divisor):
     """Heads that are certain so far, and heads that are still possible, have e^-g between them, in fractions."""
     least = Fraction(1, 2**16)
-    found, rest = walk(plain, lambda: plain.coin(NO_WORDS, 0, x, bits, power, divisor)[0], least)
+    found, rest = walk(plain, lambda: plain.coin(NO_WORDS, 0, x, 1, bits, power, divisor)[0], least)
     heads = found.get(True, Fraction(0))
     low, high = exponential((Fraction(x, 2**bits) ** power if power else 1) / divisor)
     assert heads <= high and low <= heads + rest
     assert rest < Fraction(1, 40)  # so that the two are a statement
 
 
-@pytest.mark.parametrize("bits", [0, 1, 2])
-def test_an_attempt_gives_every_integer_in_proportion(plain, bits):
+@pytest.mark.parametrize("sides", [*range(1, 9), 12])
+def test_a_die_is_fair(plain, sides):
+    found, rest = walk(plain, lambda: plain.die(NO_WORDS, 0, sides)[0], Fraction(1, 2**12))
+    assert set(found) == set(range(sides)) and len(set(found.values())) == 1 and rest < Fraction(1, 8)
+
+
+@pytest.mark.parametrize(("r", "bits"), [(3, 0), (5, 0), (3, 1), (3, 2)])
+@pytest.mark.parametrize(("power", "divisor"), [(1, 1), (2, 2)])
+def test_so_it_is_where_a_die_comes_first(plain, r, bits, power, divisor):
+    for x in (0, 1, (r << bits) // 2, (r << bits) - 1):
+        toss = functools.partial(plain.coin, NO_WORDS, 0, x, r, bits, power, divisor)
+        found, rest = walk(plain, lambda toss=toss: toss()[0], Fraction(1, 2**16), dice=True)
+        heads = found.get(True, Fraction(0))
+        low, high = exponential(Fraction(x, r << bits) ** power / divisor)
+        assert heads <= high and low <= heads + rest and rest < Fraction(1, 40)
+
+
+@pytest.mark.parametrize(("r", "bits"), [(1, 0), (1, 1), (1, 2), (3, 0), (3, 1), (5, 0)])
+def test_an_attempt_gives_every_integer_in_proportion(plain, r, bits):
     """By fractions again; the constant is the same for all integers, zero among them."""
-    found, rest = walk(plain, lambda: plain.attempt(NO_WORDS, 0, bits)[:2], Fraction(1, 2**15))
+    found, rest = walk(plain, lambda: plain.attempt(NO_WORDS, 0, r, bits)[:2], Fraction(1, 2**15), dice=True)
     assert rest < Fraction(3, 10)
-    for z in range(-(2 ** (bits + 1)), 2 ** (bits + 1) + 1):
-        (low, high), (low_half, high_half) = (exponential(Fraction(z**2, 2 * 4**bits) + g) for g in (0, Fraction(1, 2)))
+    s = r << bits
+    for z in range(-2 * s, 2 * s + 1):
+        (low, high), (low_half, high_half) = (exponential(Fraction(z**2, 2 * s**2) + g) for g in (0, Fraction(1, 2)))
         chance = found.get((True, z), 0)
-        assert low - high_half <= 2 ** (bits + 1) * (chance + rest) and 2 ** (bits + 1) * chance <= high - low_half
+        assert low - high_half <= 2 * s * (chance + rest) and 2 * s * chance <= high - low_half
         assert chance > 0 and (z == 0 or chance == found[True, -z])
 
 
@@ -224,14 +259,39 @@ def test_a_comparison_is_right_for_as_many_words_as_it_should_be(bits):
     """All 2^bits numbers that can be drawn, against every x or some: x of them are below x."""
     draws = np.arange(2**bits, dtype=np.int64)
     for x in {0, 1, 2 ** (bits - 1), 2**bits - 1, 2**bits // 3}:
-        assert sum(lattice.below(draws[n : n + 1], 0, x, bits)[0] for n in range(2**bits)) == x
+        assert sum(lattice.below(draws[n : n + 1], 0, x, 1, bits)[0] for n in range(2**bits)) == x
 
 
-def test_python_and_machine_code_make_the_same_of_the_same_words(plain):
-    for bits in (0, 3, K):
-        words, here, there = words_of(bits, 400), np.empty(150, np.int64), np.empty(150, np.int64)
-        assert plain.fill(words, here, bits) == lattice.fill(words, there, bits)
-        assert here.tolist() == there.tolist()
+@pytest.mark.parametrize(("r", "bits"), [(1, 3), (3, 0), (5, 1), (6, 0), (7, 2), (12, 0), (3, 9)])
+def test_a_comparison_has_its_exact_probability(plain, r, bits):
+    """x in s, in fractions and with nothing left over."""
+    s = r << bits
+    for x in range(s) if s < 100 else (0, 1, s // 2, s - 1):
+        found, rest = walk(plain, lambda x=x: plain.below(NO_WORDS, 0, x, r, bits)[0], Fraction(0), dice=True)
+        assert found.get(True, 0) == Fraction(x, s) and rest == 0
+
+
+@pytest.mark.parametrize(("r", "bits"), [(1, 0), (1, 3), (1, K), (3, 0), (4097, 28), (2**22 - 1, 28)])
+def test_python_and_machine_code_make_the_same_of_the_same_words(plain, r, bits):
+    words, here, there = words_of(bits, 700), np.empty(100, np.int64), np.empty(100, np.int64)
+    done, used = plain.fill(words, here, r, bits)
+    assert (done, used) == lattice.fill(words, there, r, bits) and done == 100
+    assert here.tolist() == there.tolist()
+
+
+FROZEN = [  # found before scales had an r
+    *(549546190477, -100877767859, -1198407225733, -1392966299951, 1696695482821, 145059293930, -184357690702),
+    *(1402112448893, 1327292025282, 412027425088, -69599466508, -56034060698, -500688476394, -1378611492144),
+    *(1367335474076, 1058047210954, 1027343272542, -1766872815759, -974643395344, 1207901950580),
+]
+
+
+def test_of_the_same_words_it_makes_what_it_always_made():
+    """Scale 2^K; the words are SHA-256's."""
+    words = np.frombuffer(b"".join(hashlib.sha256(bytes([n])).digest() for n in range(12)), "<i8").astype(np.int64)
+    found = np.empty(20, np.int64)
+    assert lattice.fill(words, found, 1, K) == (20, 35)  # samples, words
+    assert found.tolist() == FROZEN
 
 
 # --- words
@@ -249,19 +309,19 @@ def reader(seed):
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 64])
-@pytest.mark.parametrize("bits", [2, K])
-def test_where_the_words_are_cut_makes_no_difference(most, bits):
+@pytest.mark.parametrize(("r", "bits"), [(1, 2), (1, K), (5, 0), (4097, 28), (2**22 - 1, 28)])
+def test_where_the_words_are_cut_makes_no_difference(most, r, bits):
     read, asked = reader(3)
     whole, all_at_once = reader(3)
-    found = secret._draw(500, bits, read, most)
-    assert found.tolist() == secret._draw(500, bits, whole, 10**6).tolist()
-    assert len(asked) > 500 / most and max(asked) == most and len(all_at_once) == 1
+    found = secret._draw(500, r, bits, read, most)
+    assert found.tolist() == secret._draw(500, r, bits, whole, 10**6).tolist()
+    assert len(asked) > 500 / most and max(asked) == most and len(all_at_once) <= (1 if r == 1 else 10)
 
 
 def test_to_give_a_cut_sample_up_would_show():
     """What the boundaries guard against: samples that had to do with one word are smaller."""
     words, found = words_of(5, DRAWS).reshape(-1, 1), np.empty(1, np.int64)
-    cut = [found[0] / 2.0**K for each in words if lattice.fill(each, found, K)[0] == 1]
+    cut = [found[0] / 2.0**K for each in words if lattice.fill(each, found, 1, K)[0] == 1]
     assert (
         len(cut) > DRAWS / 8
         and stats.kstest(cut, "norm").pvalue < LEVEL < stats.kstest(samples(K) / 2.0**K, "norm").pvalue
@@ -272,17 +332,17 @@ def test_no_word_serves_two_samples():
     words, found = words_of(9, 4000), np.empty(1, np.int64)
     begins, seen = [0], []
     for _ in range(1000):
-        done, used = lattice.fill(words[begins[-1] :], found, K)
+        done, used = lattice.fill(words[begins[-1] :], found, 1, K)
         assert done == 1 and used >= 1
         begins.append(begins[-1] + used)
         seen.append(found[0])
     together = np.empty(1000, np.int64)
-    assert lattice.fill(words, together, K) == (1000, begins[-1])
+    assert lattice.fill(words, together, 1, K) == (1000, begins[-1])
     assert together.tolist() == seen
     for n in (0, 17, 500):  # its own words decide a sample, and no other
         others = words.copy()
         others[begins[n] : begins[n + 1]] ^= words_of(10, begins[n + 1] - begins[n])
-        lattice.fill(others[begins[n + 1] :], together[n + 1 :], K)
+        lattice.fill(others[begins[n + 1] :], together[n + 1 :], 1, K)
         assert together[n + 1 :].tolist() == seen[n + 1 :]
 
 
@@ -333,6 +393,114 @@ def test_a_count_is_a_whole_number(count):
 
 def test_no_draws_are_no_draws():
     assert draw_lattice(0).shape == (0,)
+
+
+# --- scales on one lattice
+
+
+@pytest.mark.parametrize(("r", "L"), [(2**12, 28), (2**12 + 1, 28), (2**22 - 1, 28), (2**22, 28), (1, 50), (3, 40)])
+def test_other_scales_are_gaussian_down_to_the_lowest_bits(r, L):
+    count = 100_000
+    z = draw_lattice_at(count, r, L)
+    x, bound = z / (r * 2.0**L), -stats.norm.ppf(RARE / 2)
+    for power, mean, variance in ((1, 0.0, 1.0), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)):
+        assert abs(np.mean(x**power) - mean) < bound * math.sqrt(variance / count)
+    assert stats.kstest(x, "norm").pvalue > RARE > stats.kstest(1.1 * x, "norm").pvalue
+    for low in (0, 20, 30):
+        assert stats.chisquare(np.bincount((z >> low) & 255, minlength=256)).pvalue > RARE
+
+
+@pytest.mark.parametrize(
+    ("r", "L"),
+    [(0, 40), (-1, 41), (2**22 + 1, 28), (1, 39), (2**11, 28), (1, 51), (2**22, 29), (1.0, 40), (1, 40.0), (True, 40)]
+    + [(2**12, -1), (None, 40), ("1", 40), (2**70, 0), (1, 2**70)],
+)
+def test_a_scale_for_which_nothing_is_proven_is_refused(r, L):
+    with pytest.raises(PrivacyError, match="nothing is proven"):
+        draw_lattice_at(3, r, L)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    least=st.floats(1e-190, 1e190),
+    factors=st.lists(st.floats(1.0, 1024.0), min_size=0, max_size=6),
+)
+def test_scales_are_rounded_up_and_by_a_hair(least, factors):
+    """(10), by fractions, of the floats that are used."""
+    scales = np.array([least, *np.minimum(least * np.array(factors), 1024 * least)])
+    found = common_lattice(scales)
+    assert found.r.dtype == np.int64 and found.r.min() == 2**12 and found.r.max() <= 2**22
+    for wanted, r in zip(scales.tolist(), found.r.tolist(), strict=True):
+        got = r * 2**found.L * Fraction(found.step)
+        assert Fraction(wanted) <= got < Fraction(wanted) * (1 + Fraction(1, 2**12))
+        assert r * 2**found.L >= 2**K
+
+
+def test_equal_scales_are_drawn_like_one_partys():
+    """Their r is a power of two, so that they cost what a scale of 2^K costs, and are on its lattice exactly."""
+    found = common_lattice([0.7, 0.7])
+    assert found.r.tolist() == [2**12] * 2 and found.step * 2.0**K == 0.7 and 2**12 << found.L == 2**K
+
+
+@pytest.mark.parametrize("scales", [[], [0.0], [1.0, -1.0], [math.nan], [math.inf, 1.0], [1e-250], [[1.0]], 1.0])
+def test_scales_are_numbers_above_0(scales):
+    with pytest.raises(PrivacyError, match="one for each party"):
+        common_lattice(scales)
+
+
+def test_scales_too_far_apart_are_refused():
+    with pytest.raises(PrivacyError, match="1,024 times"):
+        common_lattice([1.0, np.nextafter(1024.0, 2000)])
+    assert common_lattice([1.0, 1024.0]).r.tolist() == [2**12, 2**22]
+
+
+# --- sums
+
+
+def discrete(scale, to=60):
+    z = np.arange(-to, to + 1)
+    mass = np.exp(-(z**2) / (2 * scale**2))
+    return mass / mass.sum()
+
+
+def apart(scales, to=5):
+    """Logarithms of P[Z = z]/P[Z' = z] of (9), by convolution, for |z| <= `to`."""
+    total = discrete(scales[0])
+    for scale in scales[1:]:
+        total = np.convolve(total, discrete(scale))
+    one = discrete(math.hypot(*scales), len(total) // 2)
+    middle = len(total) // 2 + np.arange(-to, to + 1)
+    return np.log(total[middle] / one[middle])
+
+
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (1.0, 1.2), (1.1, 1.0), (1.0, 1.5), (1.0,) * 3, (1.0, 1.2, 1.1, 1.0)])
+def test_a_sum_is_one_discrete_gaussian_as_exactly_as_is_proven(scales):
+    """(9) at scales so small that there is something to see: 2^K is 1, the least of them."""
+    bound = 5 * (len(scales) - 1) * math.exp(-(math.pi**2))
+    assert 0 < np.abs(apart(scales)).max() < bound
+
+
+@pytest.mark.parametrize(("first", "second"), [(1.0, 1.0), (1.0, 1.2), (1.1, 1.1), (1.2, 1.3)])
+def test_the_bound_for_two_is_nearly_reached(first, second):
+    """The ratios of (9) vary by up to ((1 + b)/(1 - b)), the proof's own number: b = 2 w, nearly."""
+    w = math.exp(-2 * math.pi**2 / (first**-2 + second**-2))
+    found = apart((first, second))
+    assert 0.9 * 4 * w < np.ptp(found) < 4.01 * w and np.abs(found).max() < 5 * w
+
+
+def test_what_6_is_rounded_up_by_covers_sums():
+    """T q / (150 * 4^K) for any q, and t of (9) below 1/(150 * 4^K) for e^(4^K) parties; in logarithms."""
+    assert Fraction(1, 9) - Fraction(24, 230) >= Fraction(1, 150) and Fraction(2700, 9) >= Fraction(6400, 23)
+    assert slack(10, 3) * 4.0**K == pytest.approx(3 * (10 + 2700) / 9)
+    assert math.log(5) + 4.0**K - math.pi**2 * 4.0**K < -math.log(150 * 4.0**K)
+
+
+def test_noise_of_many_parties_adds_up_as_planned():
+    scales = [1.0, 1.7, 3.3]
+    step, r, L = common_lattice(scales)
+    total = sum(draw_lattice_at(50_000, int(each), L) for each in r) * step
+    wanted = math.hypot(*scales)
+    assert stats.kstest(total / wanted, "norm").pvalue > RARE > stats.kstest(total / wanted * 1.15, "norm").pvalue
 
 
 # --- the release
