@@ -144,13 +144,13 @@ def test_solve_alone_draws_anew_as_well():
 def test_a_pickled_estimator_does_not_confirm_a_label(monkeypatch):
     from relaydp.privacy import secret
 
-    drawn, real = [], secret.draw_lattice
+    drawn, real = [], secret.draw_lattice_at
 
-    def note(count):
-        drawn.append(real(count))
+    def note(count, r, L):
+        drawn.append(real(count, r, L))
         return drawn[-1]
 
-    monkeypatch.setattr(secret, "draw_lattice", note)
+    monkeypatch.setattr(secret, "draw_lattice_at", note)
     known = {"epsilon": 1.0, "bounds": (0, 1), "classes": [0, 1], "agents": AGENTS, "activations": 3}
     data = records()
     saved = pickle.dumps(RelayLogisticRegression(**known).fit(data.X, data.y))

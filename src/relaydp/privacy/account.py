@@ -107,7 +107,9 @@ class PrivacyAccount:
 
     Formal guarantee. All models made with one account are together (epsilon, delta)-DP for every record (replace one),
     if which record takes part in which run does not depend on the records, and their noise is independent. It is: only
-    private runs are charged, and those draw fresh noise from the operating system.
+    private runs are charged, and those draw fresh noise from the operating system. The promise about all of them is
+    against whoever each of them is against: with a run that trusts a curator, or believes that at most t collude, among
+    them, it is against these readers or coalitions alone. `fits` says which runs these are.
 
     Args:
         epsilon: What all runs together may cost, at `delta`.

@@ -18,6 +18,10 @@ rho decides what a limit allows. The (epsilon, delta) of an agent's releases dep
                      the same rho, mu = epsilon_0 apart, by 0.4 epsilon_0
     basic            pure only: the sum of epsilon_0, where that is less
     PLD              with sampled ones: `epsilon_sampled`
+
+Where agents are seen in sums only (`privacy.trust`), a release is what its agent adds to the sum of a lap. `share` is
+the noise that it adds, and `scale` at most the noise that is left of the sum when as many collude as the ledger's trust
+says: it follows from the shares of the lap.
 """
 
 import hashlib
@@ -34,6 +38,7 @@ from relaydp.errors import PrivacyError, RelayError, choose
 from relaydp.privacy.accountant import epsilon_exact, epsilon_paper, gaussian_rho
 from relaydp.privacy.composition import epsilon_sampled
 from relaydp.privacy.releases import grouped
+from relaydp.privacy.trust import Trust, hidden, trust_from
 
 # How far rounding may take an agent above its limit, relative to it. Adding T positive floats one by one errs
 # by at most T * 1.1e-16, so a plan that adds up to its limit is never refused for rounding below some nine
@@ -43,13 +48,14 @@ TOLERANCE = 1e-9
 KINDS = ("gaussian", "pure", "sampled")
 _GAUSSIAN, PURE, _SAMPLED = range(len(KINDS))
 VERSION = 2  # of saved ledgers; the first version had no number, and Gaussian releases only
+SUMS_VERSION = 3  # of those of runs with sums, which have trust and shares
 
 _INTEGERS = ("agent", "hop", "activation")
 _ROW = np.dtype(
     [(name, np.int64) for name in _INTEGERS]
     + [(name, np.float64) for name in ("sensitivity", "scale", "rho")]
     + [("kind", np.int8)]  # index in KINDS
-    + [(name, np.float64) for name in ("epsilon", "sampling")]
+    + [(name, np.float64) for name in ("epsilon", "sampling", "share")]
 )
 _COLUMNS = tuple(_ROW.names or ())
 
@@ -68,6 +74,7 @@ class Release:
         kind: "gaussian", "pure" or "sampled".
         epsilon: epsilon_0 of a pure release, else 0.
         sampling: The probability of a sampled release, else 1.
+        share: The standard deviation of the agent's own noise in a sum of several agents, else 0.
     """
 
     agent: int
@@ -79,6 +86,7 @@ class Release:
     kind: str = "gaussian"
     epsilon: float = 0.0  # epsilon_0 of a pure release
     sampling: float = 1.0  # p of a sampled one
+    share: float = 0.0  # of the noise of a sum
 
 
 class Ledger:
@@ -98,6 +106,7 @@ class Ledger:
         agents: The number of agents, 1 or more.
         limit_rho: The most rho that each agent may spend: one number, or one number per agent. math.inf records without
             a limit; `Budget.rho` is the limit of a budget.
+        trust: Where agents are seen in sums only, whom the promise is against. Default: None, every release is seen.
 
     Attributes:
         agents: The number of agents.
@@ -105,6 +114,7 @@ class Ledger:
         counts: tau_i: how many releases each agent has made, as an array.
         rho: What the run costs: the most that any agent has spent.
         plf: The privacy leakage frequency: the most releases of any agent.
+        trust: As given.
 
     Raises:
         PrivacyError: `agents` or `limit_rho` is out of range. `charge` raises it for a release that would overspend or
@@ -123,7 +133,7 @@ class Ledger:
         ([0.0, 0.25], 2, 'PLD')
     """
 
-    def __init__(self, agents: int, limit_rho: ArrayLike) -> None:
+    def __init__(self, agents: int, limit_rho: ArrayLike, *, trust: Trust | None = None) -> None:
         if not isinstance(agents, int | np.integer) or agents < 1:
             raise PrivacyError(f"agents={agents!r}; it must be a whole number, 1 or more.")
         limit = np.asarray(limit_rho, dtype=np.float64)
@@ -135,6 +145,9 @@ class Ledger:
                 "math.inf to record without a limit."
             )
         self.agents = int(agents)
+        self.trust = trust if trust is not None and trust.sums else None
+        if self.trust is not None and self.trust.parties != self.agents:
+            raise PrivacyError(f"trust among {self.trust.parties} parties for {agents} agents; needed as many of both.")
         self._limit = np.broadcast_to(limit, self.agents).copy()
         self._rows = np.empty(16, dtype=_ROW)  # doubles when full, so a charge takes constant time
         self._length = 0
@@ -151,6 +164,7 @@ class Ledger:
         kind: str = "gaussian",
         epsilon: float = 0.0,
         sampling: float = 1.0,
+        share: float = 0.0,
     ) -> Release:
         """Record one release, or refuse it and change nothing.
 
@@ -162,6 +176,7 @@ class Ledger:
             kind: "gaussian" (the default), "pure" or "sampled".
             epsilon: epsilon_0, for a pure release only.
             sampling: The probability with which each record takes part, for a sampled release only.
+            share: The agent's own noise, where the release is a part of a sum.
 
         Returns:
             The Release as it was recorded, with its rho.
@@ -170,13 +185,15 @@ class Ledger:
             PrivacyError: The release would overspend, or a number is out of range.
             InputError: The kind is unknown.
         """
-        row = self._plain_row(agent, hop, sensitivity, scale, kind, epsilon, sampling)
-        if row is None:  # something is wrong with it: the general method raises the error
-            self.charge_many([agent], [hop], [sensitivity], [scale], kind=kind, epsilon=epsilon, sampling=sampling)
+        plain = self.trust is None and share == 0.0
+        row = self._plain_row(agent, hop, sensitivity, scale, kind, epsilon, sampling) if plain else None
+        if row is None:  # a part of a sum, or something is wrong with it: the general method raises the error
+            further = {"kind": kind, "epsilon": epsilon, "sampling": sampling, "share": share}
+            self.charge_many([agent], [hop], [sensitivity], [scale], **further)
             return self._release(self._length - 1)
         who, rho, end = row[0], row[5], self._length + 1
         self._make_room(end)
-        self._rows[self._length] = row
+        self._rows[self._length] = (*row, 0.0)
         self._spent[who] += rho
         self._counts[who] += 1
         self._length = end
@@ -211,6 +228,7 @@ class Ledger:
         kind: ArrayLike = "gaussian",
         epsilon: ArrayLike = 0.0,
         sampling: ArrayLike = 1.0,
+        share: ArrayLike = 0.0,
     ) -> None:
         """Record many releases in the order given, or refuse them all and change nothing.
 
@@ -224,6 +242,7 @@ class Ledger:
             kind: The kind of each. Default: "gaussian".
             epsilon: epsilon_0 of each, for pure releases only.
             sampling: The probability of each, for sampled releases only.
+            share: Each agent's own noise, where releases are parts of sums.
 
         Raises:
             PrivacyError: A release would overspend, or a number is out of range.
@@ -231,14 +250,14 @@ class Ledger:
         """
         who, when, what = _whole("agent", agent), _whole("hop", hop), _codes(kind)
         rho = gaussian_rho(sensitivity, scale)  # refuses negative numbers and NaN
-        given = (who, when, sensitivity, scale, what, epsilon, sampling)
+        given = (who, when, sensitivity, scale, what, epsilon, sampling, share)
         sizes = [np.shape(column) for column in given]
         try:
             (size,) = np.broadcast_shapes(*sizes, (1,))
         except ValueError:
             raise PrivacyError(f"the columns have shapes {sizes}; all must have the same length.") from None
         rows = np.empty(size, dtype=_ROW)
-        names = ("agent", "hop", "sensitivity", "scale", "kind", "epsilon", "sampling")
+        names = ("agent", "hop", "sensitivity", "scale", "kind", "epsilon", "sampling", "share")
         for name, column in zip(names, given, strict=True):
             try:
                 rows[name] = column
@@ -273,7 +292,7 @@ class Ledger:
             self._rows = grown
 
     def _check(self, rows: np.ndarray) -> None:
-        for bad, needed in row_faults(rows, self.agents):
+        for bad, needed in row_faults(rows, self.agents, self.trust):
             first = as_release(rows[bad][0])
             raise PrivacyError(
                 f"{first.kind} release by agent {first.agent} at hop {first.hop} (sensitivity {first.sensitivity}, "
@@ -390,7 +409,8 @@ class Ledger:
         if not isinstance(other, Ledger):
             return NotImplemented
         mine, theirs = self._rows[: self._length], other._rows[: other._length]
-        return np.array_equal(self._limit, other._limit) and np.array_equal(mine, theirs)
+        same = self.trust == other.trust and np.array_equal(self._limit, other._limit)
+        return same and np.array_equal(mine, theirs)
 
     def __repr__(self) -> str:
         return f"Ledger(agents={self.agents}, releases={len(self)}, plf={self.plf}, rho={self.rho:.6g})"
@@ -400,12 +420,17 @@ class Ledger:
         rows = self._rows[: self._length]
         columns = {name: rows[name].tolist() for name in _COLUMNS}
         columns["kind"] = np.array(KINDS)[rows["kind"]].tolist()
+        told: dict[str, Any] = {"version": VERSION}
+        if self.trust is None:
+            del columns["share"]
+        else:
+            told = {"version": SUMS_VERSION, "trust": self.trust.to_json()}
         return {
-            "version": VERSION,
+            **told,
             "agents": self.agents,
             "limit_rho": [x if math.isfinite(x) else None for x in self._limit.tolist()],
             "releases": columns,
-            "digest": _digest(self._limit, rows),
+            "digest": _digest(self._limit, rows, self.trust),
         }
 
     @classmethod
@@ -413,7 +438,8 @@ class Ledger:
         """Charge the saved releases again; refuses a file with other sums."""
         ledger, rows, intact = read_saved(saved)
         names = ("agent", "hop", "sensitivity", "scale")
-        further = {"kind": np.array(KINDS)[rows["kind"]], "epsilon": rows["epsilon"], "sampling": rows["sampling"]}
+        further = {name: rows[name] for name in ("epsilon", "sampling", "share")}
+        further["kind"] = np.array(KINDS)[rows["kind"]]
         ledger.charge_many(*(rows[name] for name in names), **further)
         as_charged = ledger._rows[: ledger._length]
         same = intact and np.array_equal(as_charged["activation"], rows["activation"])
@@ -423,6 +449,8 @@ class Ledger:
                 "the saved ledger's activations, rho or digest differ from those computed from its releases: it was "
                 "cut, reordered or edited. Use the file as the run wrote it."
             )
+        if (short := too_little_behind(rows, ledger.trust)) is not None:
+            raise PrivacyError(f"the saved ledger is charged for noise that is not there: {short}")
         return ledger
 
 
@@ -431,10 +459,11 @@ def as_release(row: Any) -> Release:
     return Release(**{**values, "kind": KINDS[values["kind"]]})
 
 
-def row_faults(rows: np.ndarray, agents: int) -> Iterator[tuple[NDArray[np.bool_], str]]:
+def row_faults(rows: np.ndarray, agents: int, trust: Trust | None) -> Iterator[tuple[NDArray[np.bool_], str]]:
     """(which rows are not releases, what they must have), for each rule that some row breaks."""
     pure, sampled = rows["kind"] == PURE, rows["kind"] == _SAMPLED
     moved, scale, epsilon, sampling = (rows[name] for name in ("sensitivity", "scale", "epsilon", "sampling"))
+    share, summed = rows["share"], trust is not None
     for bad, needed in (
         ((rows["agent"] < 0) | (rows["agent"] >= agents), f"an agent from 0 to {agents - 1}"),
         (rows["hop"] < 0, "a hop of 0 or more"),
@@ -445,6 +474,9 @@ def row_faults(rows: np.ndarray, agents: int) -> Iterator[tuple[NDArray[np.bool_
         (sampled & ~((sampling > 0) & (sampling <= 1)), "sampling= above 0 and at most 1, a probability"),
         (~sampled & (sampling != 1), "sampling= with kind='sampled' only"),
         (~np.isfinite(rows["rho"]), "a finite rho: raise the scale"),
+        (summed & (pure | sampled), "kind='gaussian', where agents are seen in sums only"),
+        (summed & ~((share > 0) & (share < math.inf)), "share= above 0, the agent's own noise in the sum"),
+        (share != 0 if not summed else np.zeros(len(rows), bool), "share= in a ledger with trust only"),
     ):
         if bad.any():
             yield bad, needed
@@ -505,14 +537,38 @@ def _codes(kind: ArrayLike) -> NDArray[np.int8]:
     return codes
 
 
+def too_little_behind(rows: np.ndarray, trust: Trust | None) -> str | None:
+    """Which release is charged for more noise than is left of its lap's sum; None if there is none.
+
+    A sum of fewer parties than the quorum was never opened: nobody has seen it.
+    """
+    if trust is None:
+        return None
+    laps, count = np.unique(rows["activation"], return_counts=True)
+    for lap in laps[count >= trust.quorum].tolist():
+        mine = rows[rows["activation"] == lap]
+        mine = mine[np.argsort(mine["agent"])]
+        left = hidden(mine["share"], trust.honest)
+        over = np.flatnonzero(mine["scale"] > left * (1.0 + 1e-12))
+        if over.size:
+            i, agent = int(over[0]), int(mine["agent"][over[0]])
+            return (
+                f"agent {agent}'s release {lap} has the scale {mine['scale'][i]:.6g}, and of the noise of its lap "
+                f"{left[i]:.6g} is left if {trust.collusion} of {trust.quorum} parties collude."
+            )
+    return None
+
+
 # --- saved ledgers
 
 
-def _digest(limit: NDArray[np.float64], rows: np.ndarray) -> str:
-    """SHA-256 of limits and columns, to detect accidental edits. It is not a signature: an editor can write a new
-    digest."""
+def _digest(limit: NDArray[np.float64], rows: np.ndarray, trust: Trust | None) -> str:
+    """SHA-256 of limits, columns and trust, to detect accidental edits. It is not a signature: an editor can write a
+    new digest."""
     seen = hashlib.sha256(limit.astype("<f8").tobytes())
-    for name in _COLUMNS:
+    if trust is not None:
+        seen.update(repr(sorted(trust.to_json().items())).encode())
+    for name in _COLUMNS if trust is not None else _COLUMNS[:-1]:
         column = rows[name]
         seen.update(name.encode() + column.astype(column.dtype.newbyteorder("<")).tobytes())
     return seen.hexdigest()
@@ -522,12 +578,17 @@ def read_saved(saved: Mapping[str, Any]) -> tuple[Ledger, np.ndarray, bool]:
     """An empty ledger with the saved limits, the rows of the file, and whether the digest fits them."""
     try:
         version = saved.get("version", 1)
-        if version not in (1, VERSION):
-            raise PrivacyError(f"the ledger has version {version!r}; it must be 1 or {VERSION}. Update relaydp.")
-        ledger = Ledger(saved["agents"], [math.inf if x is None else x for x in saved["limit_rho"]])
+        if version not in (1, VERSION, SUMS_VERSION):
+            raise PrivacyError(
+                f"the ledger has version {version!r}; it must be 1, {VERSION} or {SUMS_VERSION}. Update relaydp."
+            )
+        trust = trust_from(saved["trust"]) if version == SUMS_VERSION else None
+        ledger = Ledger(saved["agents"], [math.inf if x is None else x for x in saved["limit_rho"]], trust=trust)
         columns, size = dict(saved["releases"]), len(saved["releases"]["agent"])
         if version == 1:
             columns.update(kind=["gaussian"] * size, epsilon=[0.0] * size, sampling=[1.0] * size)
+        if trust is None:
+            columns["share"] = [0.0] * size
         columns["kind"] = _codes(columns["kind"])
         rows = np.empty(size, dtype=_ROW)
         for name in _COLUMNS:
@@ -535,7 +596,7 @@ def read_saved(saved: Mapping[str, Any]) -> tuple[Ledger, np.ndarray, bool]:
             if column.shape != (size,) or column.dtype.kind not in "iuf":
                 raise PrivacyError(f"column {name} does not hold {size} numbers; it must have one for each release.")
             rows[name] = column
-        intact = version == 1 or saved["digest"] == _digest(ledger.limit, rows)
+        intact = version == 1 or saved["digest"] == _digest(ledger.limit, rows, ledger.trust)
     except RelayError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -20,6 +20,7 @@ from relaydp.privacy.ledger import (
     read_saved,
     row_faults,
     rows_by_agent,
+    too_little_behind,
 )
 from relaydp.privacy.other_accountants import epsilon_pld, epsilon_rdp
 
@@ -100,7 +101,8 @@ def verify(saved: Mapping[str, Any], delta: float) -> Verification:
     """Check a saved ledger from its raw columns alone, with dp-accounting and not with our accountant.
 
     Every agent's activations are numbered 1, 2, 3, ...; releases come in the order of hops; each rho follows from
-    its release; no agent spent more than its limit; the digest fits; and each agent's epsilon agrees with
+    its release; no agent spent more than its limit; where agents are seen in sums only, no release is charged for more
+    noise than the shares of its lap leave; the digest fits; and each agent's epsilon agrees with
     dp-accounting's privacy loss distributions to 0.1 % (or is at least theirs, if the ledger's is an upper bound by
     design).
 
@@ -135,12 +137,14 @@ def verify(saved: Mapping[str, Any], delta: float) -> Verification:
     reasons = [] if intact else ["the digest does not fit: the file was cut, reordered or edited."]
     reasons += [
         f"row {np.flatnonzero(bad)[0]} is not a release; it must have {needed}: {as_release(rows[bad][0])}."
-        for bad, needed in row_faults(rows, ledger.agents)
+        for bad, needed in row_faults(rows, ledger.agents, ledger.trust)
     ]
     if len(reasons) > (not intact):  # such rows cannot be used for computing
         return Verification(delta, (), tuple(reasons))
     agents = rows_by_agent(rows, ledger.agents)
     reasons += _disorder(rows, agents)
+    if (short := too_little_behind(rows, ledger.trust)) is not None:
+        reasons.append(short)
     rho = [math.fsum(_raw_rho(mine)) for mine in agents]
     for agent, (spent, limit) in enumerate(zip(rho, ledger.limit.tolist(), strict=True)):
         if spent > limit * (1 + TOLERANCE):
