@@ -123,7 +123,7 @@ def test_any_edges_give_a_connected_graph_or_an_error(n, pairs):
         (lambda: Graph("g", 3, np.array([[0, 1], [1, 3]])), r"outside 0\.\.2"),
         (lambda: Graph("g", 3, np.array([[0.0, 1.0]])), "whole numbers"),
         (lambda: Graph("g", 3, np.array([0, 1, 2])), r"shape \(3,\)"),
-        (lambda: Graph("g", 1, np.zeros((0, 2), int)), "agents=1"),
+        (lambda: Graph("g", 0, np.zeros((0, 2), int)), "agents=0"),
         (lambda: graphs.from_edges([(0, 10**15)]), "wrong number"),
         (lambda: graphs.from_edges([(1, 2), (2, 3)]), "from 1"),
         (lambda: graphs.from_edges([]), "2 components"),
@@ -235,7 +235,7 @@ def test_command_line_names(text, agents, expected):
         ("ring:5", 5, "like 'ring'"),
         ("erdos-renyi:", 5, "erdos-renyi:0.3"),
         ("ring", None, "pass agents"),
-        ("ring", 1, "agents=1"),
+        ("ring", 0, "agents=0"),
         ("missing.graphml", 3, "check the path"),
     ],
 )
@@ -428,3 +428,12 @@ def test_a_route_of_many_hops_has_them_all():
 def test_the_public_names_are_what_the_room_offers():
     for name in graphs.__all__:
         assert getattr(graphs, name) is not None
+
+
+@pytest.mark.parametrize("name", ["ring", "path", "complete", "random-regular:4", "erdos-renyi"])
+@pytest.mark.parametrize("walk", ["tour", "cyclic"])
+def test_one_agent_has_one_graph_and_hands_the_baton_to_itself(name, walk):
+    graph = graph_named(name, 1)
+    assert graph == graphs.complete(1) and graph.degree.tolist() == [0] and len(graph.edges) == 0
+    way = route(graph, walk, 3, key=jax.random.key(0))
+    assert not way.holder.any() and not way.receiver.any() and way.counts(1).tolist() == [3] and way.messages == 0

@@ -71,7 +71,7 @@ class Graph:
 
     Args:
         name: The graph's name in messages and results.
-        agents: The number of agents, from 2 to 100,000,000.
+        agents: The number of agents, from 1 to 100,000,000.
         edges: Whole numbers of shape (E, 2): one pair of agents per row, in any order, direction and multiplicity.
 
     Attributes:
@@ -103,7 +103,7 @@ class Graph:
     flat: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        n = whole("agents", self.agents, 2)
+        n = whole("agents", self.agents, 1)
         if n > MOST_AGENTS:
             raise InputError(f"agents={n}; it must be at most {MOST_AGENTS}. Look for a wrong number in the edges.")
         pairs = _checked_pairs(self.edges, n)

@@ -61,7 +61,8 @@ def graph_named(text: str, agents: int | None = None, seed: int = 0) -> Graph:
         if agents is None and not sized:
             raise InputError(f"graph {text!r} does not say how many agents there are; pass agents, such as agents=8.")
         given = [word for word in match.groups() if word is not None] if colon and match else []
-        graph = _build_named(kind, given, whole("agents", 2 if agents is None else agents, 2), seed)
+        n = whole("agents", 2 if agents is None else agents, 1)
+        graph = complete(1) if n == 1 else _build_named(kind, given, n, seed)  # one agent has one graph
     if agents is not None and graph.agents != agents:
         what = f"graph {graph.name} has {graph.agents} agents, but agents={agents} was asked for"
         raise InputError(f"{what}; pass agents={graph.agents}, or a graph of {agents}.")

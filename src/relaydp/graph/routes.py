@@ -81,6 +81,8 @@ def lap_from(graph: Graph, walk: str, start: int) -> np.ndarray | None:
     """One lap of a closed walk, from `start`; None for walks that are drawn hop by hop."""
     if walk in RANDOM_WALKS:
         return None
+    if graph.agents == 1:
+        return np.zeros(1, np.int64)  # it hands the baton to itself
     order = cycle(graph) if walk == "cyclic" else tour(graph)
     return np.roll(order, -int(np.argmax(order == start)))
 

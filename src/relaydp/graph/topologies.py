@@ -85,19 +85,19 @@ def complete(n: int) -> Graph:
     """Make a complete graph: every agent is joined to every other.
 
     Args:
-        n: The number of agents, 2 or more.
+        n: The number of agents, 1 or more.
 
     Returns:
         The `Graph`, with n (n - 1) / 2 edges.
 
     Raises:
-        InputError: If `n` is not a whole number of 2 or more, or there would be more than 50,000,000 edges.
+        InputError: If `n` is not a whole number of 1 or more, or there would be more than 50,000,000 edges.
 
     >>> import relaydp as rd
     >>> rd.complete(4)
     Graph(complete(4): 4 agents, 6 edges)
     """
-    n = whole("n", n, 2)
+    n = whole("n", n, 1)
     few_enough(f"complete({n})", n * (n - 1) / 2)
     return Graph(f"complete({n})", n, np.stack(np.triu_indices(n, 1), axis=1))
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MECHANISMS = ("gradient", "objective", "published", "none")
 OBJECTIVES = ("accuracy", "loss")
+TRUSTS = ("nobody", "curator")
 VARIANTS = ("memoryless", "carried", "replace", "messages", "objective")
 # regularisers by name, with what each needs
 REGULARISERS = {
@@ -99,8 +100,8 @@ def as_sizes(text: str) -> list[int]:
         if found is None:
             raise InputError(f"--sizes {text!r}; needed records per agent such as 1500,1200, or 8x1500.")
         sizes += [int(found[2])] * int(found[1] or 1)
-    if len(sizes) < 2 or min(sizes) < 1:
-        raise InputError(f"--sizes {text!r}; needed 2 agents or more, each with 1 record or more.")
+    if min(sizes) < 1:
+        raise InputError(f"--sizes {text!r}; needed 1 record or more for each agent.")
     return sizes
 
 
@@ -136,12 +137,12 @@ def as_agents(value: object) -> int | str | list[int]:
     # "-1", "2.5" or "4,-4" is a slip, and not a column's name
     if isinstance(value, str) and not re.fullmatch(r"\s*[-+]?[\d.]*\s*(,\s*[-+]?[\d.]*\s*)*", value):
         return value.strip()
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 2:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
     if isinstance(value, list) and len(value) >= 2 and all(type(size) is int and size >= 0 for size in value):
         return value
     raise InputError(
-        f"agents={value!r}; needed a count of 2 or more (8), sizes in row order (120,80,256), or the name of "
+        f"agents={value!r}; needed a count of 1 or more (8), sizes in row order (120,80,256), or the name of "
         "the column that says whose a record is."
     )
 
