@@ -14,10 +14,31 @@ from relaydp.privacy import SOUND
 VERSION = 1
 
 ADJACENCY = "replace one record of one agent by any other record within the public bounds"
-THREAT = {
-    "adversary": "an eavesdropper on every link, any one agent, or all other agents together",
-    "sees": "every message with sender, receiver and order; graph, algorithm and all constants; m_i; the result",
-    "does_not_see": "the attacked agent's records, state (y_i, l_i) and noise",
+THREATS = {
+    "nobody": {
+        "adversary": "an eavesdropper on every link, any one agent, or all other agents together",
+        "sees": "every message with sender, receiver and order; graph, algorithm and all constants; m_i; the result",
+        "does_not_see": "the attacked agent's records, state (y_i, l_i) and noise",
+    },
+    "masked": {
+        "adversary": "an eavesdropper on every link together with agents that collude: as many as `collusion` says, "
+        "and no more. What they do in a run may be anything. Between agents on a network the promise is computational: "
+        "it holds for everybody who cannot break the masks (X25519, HKDF and the stream cipher)",
+        "sees": "every model, the sum of every lap, and of the colluding agents everything, their noise included; "
+        "graph, algorithm and all constants; m_i; the result",
+        "does_not_see": "the other agents' records and noise, and what one of them alone adds to a lap",
+    },
+    "curator": {
+        "adversary": "everybody who sees what is published: every model, the sum of every lap, the result",
+        "sees": "what is published; graph, algorithm and all constants; m_i",
+        "does_not_see": "the records, the noise, and what one agent alone adds to a lap",
+    },
+}
+SUMMED = {
+    "masked": "a share of Gaussian noise, added to the agent's part of the lap's sum, in whole numbers modulo 2^64. If "
+    "as many agents collude as `collusion` says, the rest of a lap of `quorum` agents leaves at least `noise_behind`",
+    "curator": "a share of Gaussian noise, added to the agent's part of the lap's sum, in whole numbers modulo 2^64. "
+    "The sum has the noise of a curator, `noise_behind`",
 }
 NOISE = {
     "gradient": "Gaussian, N(0, scale^2 I), added to the mean of the agent's clipped gradients at each activation",
@@ -29,18 +50,27 @@ ON_STATISTICS = (
     "units in which their sensitivity is that of a clipped gradient"
 )
 FIRST_RELEASE = (
-    "the agent's mean record, mean square of norms and shares of classes, with noise of the schedule's first scale, in "
-    "units in which its sensitivity is that of a gradient; the others are gradients in coordinates that follow from it"
+    "of each class the agent's share and the sum of its records, and the mean square of all records' norms, with noise "
+    "of the schedule's first scale, in units in which its sensitivity is that of a gradient; the others are gradients "
+    "in coordinates that follow from it"
 )
 SECRET = {
     "gradient": "the operating system's randomness, drawn for one release each and kept nowhere: a discrete Gaussian "
-    "on a lattice of 2^40 steps a scale, exact to the last bit, with scales a hair above the schedule's",
+    "on a lattice of 2^40 steps a scale or more, exact to the last bit, with scales a hair above the schedule's",
 }
 SEEDED = {
     "simulation": "a seeded generator: whoever knows or guesses the seed can take the noise off",
     "published": "a seeded generator",
     "open": "none",
 }
+TRUSTED = {
+    "masked": "At most `collusion` of the agents colluded, and the others kept their noise and their keys secret.",
+    "curator": "Whoever trained had all records, and published nothing else that depends on them.",
+}
+ONE_PROCESS = (
+    "This run was made in one process, in which masks cancel by construction and none were made. Its process had all "
+    "records and all noise for as long as it ran, and kept no noise."
+)
 ASSUMED = [
     "m_i, the columns, the classes, who takes part and all bounds below are public and were known without the records.",
     "Records outside the bounds were clipped or shrunk to them, each by itself.",
@@ -73,7 +103,8 @@ NOTHING_KEPT = {
 def assumed(result: Any) -> list[str]:
     """What the promise rests on; of a simulation, what its plan rests on."""
     if result.private:
-        return [*ASSUMED]
+        kind = result.trust.kind
+        return [*ASSUMED, *((TRUSTED[kind], ONE_PROCESS) if kind in TRUSTED else ())]
     if result.simulation:
         return [*ASSUMED[:2], IN_SECRET if result.mechanism in SOUND else REAL_NUMBERS]
     return ["Nothing: there is no promise."]
@@ -85,7 +116,7 @@ def not_protected(result: Any) -> list[str]:
 
 def make_certificate(result: Any) -> dict[str, Any]:
     """The certificate of a result; a run without a guarantee gets one that says so."""
-    budget, ledger, plan = result.budget, result.ledger, result.plan
+    budget, ledger, plan, trust = result.budget, result.ledger, result.plan, result.trust
     delta = None if budget is None else budget.delta
     spending = []
     if ledger is not None and delta is not None:
@@ -108,15 +139,17 @@ def make_certificate(result: Any) -> dict[str, Any]:
         "status": result.status,
         "agents": spending,
         "adjacency": ADJACENCY,
-        "threat_model": THREAT,
+        "trust": trust.to_json(),
+        "threat_model": THREATS["curator" if trust.parties == 1 else trust.kind],
         "mechanism": {
             "name": result.mechanism,
             "variant": result.variant,
-            "noise": _noise_of(result),
+            "noise": SUMMED.get(trust.kind) or _noise_of(result),
             "first_release": FIRST_RELEASE if plan.get("prepares") else None,
             "source": SECRET[result.mechanism] if result.private else SEEDED[result.kind],
             "sensitivity": plan["sensitivity"],
             "schedule": plan["noise_scales"],
+            "noise_behind": plan.get("noise_behind"),
         },
         # measured on the records where no sound mechanism forbade it: "public" says so
         "public_constants": {**result.config["facts"], "steps": plan["steps"], "activations": plan["activations"]},

@@ -8,6 +8,8 @@ intercept     the estimators fit one, as users of scikit-learn expect; the funct
 record_norm   "typical" for a private fit of an estimator, and for commands and TOML files with a budget and `ranges`:
               tables often have many columns that are mostly 0. None for the functions (`rd.logistic`), so that what
               they minimise is what was asked for
+trust         the estimators have all records in one process and publish a model: "curator". Functions and commands
+              stand for a consortium: "nobody"
 algorithm     "recal" for `consortium new`, `rehearsal` and `solve_apart`, since relay-gradient does not run between
               parties yet, and for `audit`, which also tests the published mechanism; relay-gradient does not have it
 """

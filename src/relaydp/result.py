@@ -48,6 +48,7 @@ from relaydp._atomic import KEEP, PUBLISH, RESULT, find_saved, halves, new_folde
 from relaydp.certificate import make_certificate, plain
 from relaydp.errors import InputError, check_kind
 from relaydp.privacy import PRICED, SOUND, Budget, Ledger
+from relaydp.privacy.trust import Trust, trust_from, trust_nobody
 from relaydp.problem import Reference
 from relaydp.problem.coordinates import Coordinates
 
@@ -151,7 +152,8 @@ class Result:
         walk: How the baton went; None for synchronous methods.
         budget: The Budget asked for, or None.
         secret: Whether the noise came from the operating system; a seeded run is a simulation and promises nothing.
-        rho: zCDP of the whole plan; inf without a guarantee. A run that stopped early has still cost its plan.
+        rho: zCDP of the whole plan; inf without a guarantee. A run that stopped early has still cost its plan. Where
+            agents are seen in sums only it is what `epsilon` is computed from, and no promise of its own.
         epsilon: What was spent, at the budget's delta; inf when no guarantee stands behind the run.
         epsilon_planned: What the proof gives this plan; inf where no proof covers the mechanism.
         epsilon_paper: By the paper's own account. For the published mechanism it is what the paper claims, and F1
@@ -175,7 +177,8 @@ class Result:
         relative_error: ||x - x*|| / ||x*|| at the end; NaN without a trace or reference. Measured without noise.
         accuracy: On the held-out records at the end; NaN where there is none. Measured without noise.
         baselines: What accuracy is compared with: that of the most frequent class, that of the minimiser where it was
-            computed, and whether the model answers one class only. None without a trace. Measured without noise.
+            computed (`relaydp run` else trains a model without privacy), and whether the model answers one class only.
+            None without a trace. Measured without noise.
         seconds: How long the run took.
         config: The problem (names, weights, bounds), the graph, the facts and every argument of `solve`, as a dict.
         versions: Python, packages and device.
@@ -183,6 +186,7 @@ class Result:
         simulation: Whether the plan has a price with a proof, and the run no promise.
         kind: "private", "simulation", "published" (noise without a proof) or "open" (no noise).
         guarantee: One sentence: what is promised, to whom, about what.
+        trust: Whom the promise is against.
 
     Raises:
         InputError: By `save`, if the folder exists already and may not be overwritten.
@@ -254,6 +258,13 @@ class Result:
         """The budget's delta; None without a budget."""
         return None if self.budget is None else self.budget.delta
 
+    @property
+    def trust(self) -> Trust:
+        """Whom the plan is against: all other agents together, a number of them, or readers of what a curator
+        publishes."""
+        saved = self.plan.get("trust")
+        return trust_nobody(self.agents) if saved is None else trust_from(saved)
+
     def last(self, column: str) -> float:
         """The trace's last value of a column; NaN without a trace, or where there is no answer."""
         if self.trace is None or self.status == "diverged":
@@ -298,6 +309,7 @@ class Result:
             "delta": plain(self.delta),
             "rho": plain(self.rho),
             "guarantee": self.guarantee,
+            "trust": self.trust.to_json(),
             "expected_gain": self.plan.get("expected_gain"),
             "objective": plain(self.objective),
             "relative_error": plain(self.relative_error),
@@ -314,8 +326,8 @@ class Result:
         if self.private and self.budget is not None:
             return (
                 f"({self.epsilon:.6g}, {self.budget.delta:g})-differential privacy for every record of every agent "
-                "(replace one record), against everybody who sees all batons, the other agents included. Objective, "
-                "relative error and accuracy are measured without noise and not covered."
+                f"(replace one record), against {self.trust.against}. Objective, relative error and accuracy are "
+                "measured without noise and not covered."
             )
         if self.simulation and self.mechanism not in SOUND and self.budget is not None:
             return (

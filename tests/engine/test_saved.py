@@ -176,7 +176,7 @@ def test_a_private_runs_files_name_no_measurement_seed_or_checksum(saved):
     }  # fmt: skip
     assert set(config["solve"]) == {
         "algorithm", "mechanism", "budget", "activations", "walk", "steps", "objective", "walk_seed", "x0", "start",
-        "ratio", "variant", "noise", "limits", "prior",
+        "ratio", "variant", "noise", "limits", "prior", "trust", "collusion", "quorum",
     }  # fmt: skip
     with np.load(publish / "model.npz") as model:
         assert set(model.files) == {"x", "step_alpha", "step_beta", "step_gamma"}

@@ -43,6 +43,8 @@ class Turn(NamedTuple):
     key: Any  # of a simulation's noise; a step sees it only where the published mechanism draws with it, and else None
     draws: Array | None = None  # a private run's noise, in units of its lattice; no step sees it
     kappa: Float[Array, " ..."] | None = None  # what a noisy minimiser was priced with; the oracle answers for no less
+    unit: Float[Array, ""] | None = None  # the step of the lattice that this lap's sums are on, where there are sums
+    release: Int[Array, ""] | None = None  # a number of the holder's release that the order of a lap does not change
 
 
 class Baton(NamedTuple):
@@ -67,6 +69,17 @@ def put(rows: Everyone, i: Int[Array, ""], row: Vector) -> Everyone:
 
 def _all_of_it(sent: Everyone) -> Everyone:
     return sent
+
+
+class Sums(NamedTuple):
+    """Where parties are seen in sums only: what the holder adds to one, as whole numbers modulo 2^64, and what a whole
+    lap's sum says. In such a run the oracle of gradients is closed."""
+
+    share: Callable[[Vector], Int[Array, " dim"]]
+    """y -> round(grad f_i(y) / unit) and a share of the noise; the ridge is left out. Masks, which cancel in the sum of
+    a lap, are for whoever sends it."""
+    opened: Callable[[Int[Array, " dim"], Vector], Vector]
+    """(the sum of a lap, y) -> the mean of all parties' gradients with its noise, and the ridge's at y."""
 
 
 def _no_statistics() -> Statistics:
@@ -100,6 +113,7 @@ class Setting(NamedTuple):
     exchange: Callable[[Everyone], Everyone] = _all_of_it
     """What everybody sent in a round -> what is heard of it. In one process that is all of it; a party in a network has
     its own row and its neighbours' messages, and nothing in the other rows."""
+    sums: Sums | None = None  # where parties are seen in sums only: then a step asks these, and not `gradient`
     statistics: Callable[[], Statistics] = _no_statistics
     """() -> H_i and b_i of the turn's holder i, privatised: for least squares, where data="statistics"."""
 
@@ -130,6 +144,9 @@ class Algorithm:
     steady: bool = True  # whether every activation is alike; not where steps change along the run
     walks: tuple[str, ...] | None = None  # the walks that a relay can follow; None for all of them
     takes_r: bool = True  # whether a nonsmooth r is covered
+    takes_sums: bool = False
+    """Whether it can go by `Setting.sums`: all agents of a lap are asked at one point. Its step sees shares before a
+    lap is closed and must not send them; so private runs of sums are for relaydp's own alone."""
     data: Literal["gradient", "argmin", "statistics"] = "gradient"  # how data enters
     variants: tuple[str, ...] = (MESSAGES,)  # readings of the published mechanism, the usual one first
     curvature: Callable[..., Any] | None = None

@@ -21,6 +21,10 @@ and with them the noise that is still in the model. `stretch` is a: gradients ar
 that differs little between problems of many kinds (benchmarks/accuracy.py); asking at that multiple of the model gives
 one of the right length, with probabilities to believe in.
 
+**Sums only** (`Setting.sums`; the masked relay, docs/privacy.md). Where parties share the noise, S is a vector of whole
+numbers modulo 2^64. Nobody sees it before the lap is closed, because pairwise masks hide it, and what leaves an agent
+is x, and at the end of a lap the sum. As everybody of a lap is asked at the same v, nothing else changes.
+
 Source: Nesterov 1983; Beck and Teboulle 2009, A fast iterative shrinkage-thresholding algorithm.
 """
 
@@ -55,18 +59,22 @@ class Collection(NamedTuple):
     """The baton."""
 
     x: Vector  # the model
-    total: Vector  # S
+    total: Vector  # S: whole numbers where parties are seen in sums only
 
 
 class RelayGradientState(NamedTuple):
     last: Everyone  # x_i, the model that agent i saw in its last lap
     baton: Collection
+    added: Vector | None = None  # with sums only, what the holder has added: it knows its own, and nobody else does
 
 
 def init(setting: Setting, steps: RelayGradientSteps, x0: Float[Array, " dim"]) -> RelayGradientState:
     """Everybody knows the public start x0."""
     everyone = jnp.broadcast_to(x0, (setting.agents, x0.size))
-    return RelayGradientState(everyone, Collection(x0, jnp.zeros_like(x0)))
+    if setting.sums is None:
+        return RelayGradientState(everyone, Collection(x0, jnp.zeros_like(x0)))
+    nothing = jnp.zeros(x0.shape, jnp.int64)
+    return RelayGradientState(everyone, Collection(x0, nothing), nothing)
 
 
 def step(
@@ -75,23 +83,38 @@ def step(
     """Let the holder add its gradient to the baton; the last of a lap takes the step.
 
     Leaves agent i: (x, S), once, to one neighbour. Private when `setting.gradient` is: x and S are made of gradients
-    that went through it, each asked for once, and x_i is a model that was on the baton.
+    that went through it, each asked for once, and x_i is a model that was on the baton. With sums only, what leaves is
+    x, and the mean gradient where the lap ends.
     """
-    i, (x, total) = turn.holder, state.baton
+    i, (x, total), sums = turn.holder, state.baton, setting.sums
     hop = turn.hop.astype(steps.lap.dtype)
     k = jnp.floor(hop / steps.lap)
     closes = hop - k * steps.lap == steps.closing - 1.0
 
-    def act() -> tuple[Array, Array, Array]:
-        v = x + jnp.minimum((k - 1.0) / (k + 2.0), steps.momentum) * (x - state.last[i])  # (1); x_i = x where k is 0
-        collected = total + setting.gradient(steps.stretch * v) / setting.agents  # (2)
+    def act() -> tuple[Array, Array, Array, Array, Array]:
+        v = x + momentum_of(steps, k) * (x - state.last[i])  # (1); x_i = x where k is 0
+        asked = steps.stretch * v
+        added = setting.gradient(asked) / setting.agents if sums is None else sums.share(asked)
+        collected = total + added  # (2)
+        mean = collected if sums is None else sums.opened(collected, asked)
         t = step_of(steps, k)
-        ahead = setting.prox(v - t * collected, t)  # (4)
-        return x, jnp.where(closes, ahead, x), jnp.where(closes, 0.0, collected)
+        ahead = setting.prox(v - t * mean, t)  # (4)
+        left = jnp.where(closes, jnp.zeros_like(collected), collected)
+        return x, jnp.where(closes, ahead, x), left, added, jnp.where(closes, mean, 0.0)
 
-    seen, new_x, new_total = setting.when(turn.acts, act, lambda: (state.last[i], x, total))
-    new = RelayGradientState(put(state.last, i, seen), Collection(new_x, new_total))  # (3)
-    return new, new.baton
+    def relay() -> tuple[Array, Array, Array, Array, Array]:
+        return state.last[i], x, total, jnp.zeros_like(total), jnp.zeros_like(x)
+
+    seen, new_x, new_total, added, mean = setting.when(turn.acts, act, relay)
+    last, baton = put(state.last, i, seen), Collection(new_x, new_total)  # (3)
+    if sums is None:
+        return RelayGradientState(last, baton), baton
+    return RelayGradientState(last, baton, added), Collection(new_x, mean)
+
+
+def momentum_of(steps: RelayGradientSteps, k: Array) -> Array:
+    """How far ahead lap k asks, from 0."""
+    return jnp.minimum((k - 1.0) / (k + 2.0), steps.momentum)
 
 
 def step_of(steps: RelayGradientSteps, k: Array) -> Array:
@@ -141,5 +164,6 @@ RELAY_GRADIENT = Algorithm(
     mechanisms=("gradient",),
     links="hop",
     vectors=2,
+    takes_sums=True,
     claim=claim,
 )

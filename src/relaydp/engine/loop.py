@@ -7,6 +7,7 @@ with turns in which nobody acts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from relaydp.engine.preparation import draws_for_first, first_of, paced, prepare
 from relaydp.engine.progress import Progress
 from relaydp.graph import Graph, Network, Route, network_of
 from relaydp.oracle.oracle import Exact, Spectra, make_oracle, seen_by_step
-from relaydp.oracle.randomness import NOISE, Simulated, Source, draw_gradient_noise, key_for
+from relaydp.oracle.randomness import NOISE, Simulated, Source, draw_gradient_noise, draw_shares, key_for
 from relaydp.oracle.statistics import PlacedUnits, placed_units
 from relaydp.planning.run_plan import Plan
 from relaydp.problem import AgentRecords, Problem
@@ -45,6 +46,8 @@ class Outcome(NamedTuple):
     first: dict[str, np.ndarray] | None = None  # of a run that prepares, what was sent in the first lap
     released: np.ndarray | None = None  # by each agent, there
     coordinates: Coordinates | None = None  # and what came of it
+    inside: Any = None  # what an audit noted of the state, one row a hop
+    added: np.ndarray | None = None  # in the first lap with sums only, by each agent
 
 
 class World(NamedTuple):
@@ -55,11 +58,12 @@ class World(NamedTuple):
     clip: Array | None
     network: Network
     exact: Exact | None
+    parties: Array | None = None  # their number, where they are seen in sums only
     units: PlacedUnits | None = None
 
     def oracle(self, variant: str | None, batched: bool = False) -> Oracle:
-        agent_records, terms, clip, network, exact, units = self
-        return make_oracle(agent_records, terms, clip, network, variant, batched, exact, units)
+        agent_records, terms, clip, network, exact, parties, units = self
+        return make_oracle(agent_records, terms, clip, network, variant, batched, exact, units, parties)
 
 
 def world_of(
@@ -77,6 +81,7 @@ def world_of(
         clip=None if plan.clip is None else placed(plan.clip),
         network=network_of(graph, plan.algorithm.needs),
         exact=Exact(placed(plan.facts.smoothness), spectra_of(problem)) if needed else None,
+        parties=placed(float(graph.agents)) if plan.sums else None,
         units=placed_units(plan.facts) if plan.algorithm.data == "statistics" and plan.clip is not None else None,
     )
 
@@ -135,14 +140,17 @@ def scan_turns(
     batched: bool = False,
     unroll: int = 1,
     scattered: bool = False,
+    inside: Callable[[Any], Any] | None = None,  # what to note of the state at each hop, for audits
 ) -> tuple[Any, tuple[Array, Any]]:
     oracle = world.oracle(variant, batched)
 
     def hop(state: Any, turn: Turn) -> tuple[Any, Any]:
         if key is not None:
-            turn = turn._replace(key=jax.random.fold_in(key, turn.hop))
+            own = turn.hop if turn.release is None else turn.release
+            turn = turn._replace(key=jax.random.fold_in(key, own))
         state, payload = algorithm.step(oracle(turn), steps, state, seen_by_step(turn, variant))
-        return state, payload if keep else None
+        noted = payload if inside is None else (payload, inside(state))
+        return state, noted if keep else None
 
     if scattered:
         scan = partial(prefetch.scan, world.agent_records, steps, turns.holder.reshape(-1), turns.hop[0, 0])
@@ -156,7 +164,7 @@ def scan_turns(
     return jax.lax.scan(stretch, state, turns)
 
 
-advance = partial(jax.jit, static_argnums=(0, 1, 2, 8, 9, 10), donate_argnums=(6,))(scan_turns)
+advance = partial(jax.jit, static_argnums=(0, 1, 2, 8, 9, 10, 11), donate_argnums=(6,))(scan_turns)
 
 
 def unrolled() -> int:
@@ -202,8 +210,21 @@ def turns_of(plan: Plan, hops: int, secret: bool = False) -> Turn:
         scale=padded(plan.hop_scales(plan.lattice_scales() if on_lattice else plan.scales)),
         key=None,
         kappa=None if plan.kappa is None else padded(plan.hop_scales(plan.kappa)),
+        unit=padded(plan.hop_lattices()[0]) if plan.sums else None,
+        release=padded((way.activation * plan.facts.agents + holder).astype(np.int32)) if plan.sums else None,
     )
     return Turn(**parts)
+
+
+def _secret_noise(plan: Plan, acts: np.ndarray, begin: int) -> np.ndarray:
+    """Draws for the turns of one chunk, of which `begin` come before it."""
+    if not plan.sums:
+        return draw_gradient_noise(acts, plan.drawn)
+    _, r, L = plan.hop_lattices()
+    own = np.zeros(acts.size, np.int64)  # the turns that fill up the last chunk are nobody's
+    mine = r[plan.preparing + begin :][: acts.size]
+    own[: len(mine)] = mine
+    return draw_shares(acts, own.reshape(acts.shape), L, plan.drawn)
 
 
 def public_radius(problem: Problem) -> float:
@@ -221,17 +242,22 @@ def run(
     source: Source,
     keep: bool,
     progress: Progress | None = None,
+    inside: Callable[[Any], Any] | None = None,
 ) -> Outcome:
-    """Follow the plan to its end, to an interrupt, or until the baton grows without bound."""
+    """Follow the plan to its end, to an interrupt, or until the baton grows without bound.
+
+    `inside` says what to note of the state at each hop: audits look at what agents know, and nobody else may.
+    """
     world = world_of(problem, graph, plan)
     key = key_for(source.seed, NOISE) if isinstance(source, Simulated) else None
-    before, first, released, coordinates = plan.preparing, None, None, None
+    before, first, released, coordinates, added = plan.preparing, None, None, None, None
     if before:
-        draws = None if key is not None else draws_for_first(plan.facts.agents, problem)
+        draws = None if key is not None else draws_for_first(plan, problem)
         prepared = prepare(world.agent_records, first_of(problem, plan, key is None), key, draws)
         world = world._replace(agent_records=prepared.of(world.agent_records))
         released, coordinates = np.asarray(prepared.released), jax.tree.map(np.asarray, prepared.coordinates)
         first = sent_first(plan, problem, released) if keep else None
+        added = None if inside is None else np.asarray(prepared.added)
         x0 = np.asarray(start_of(plan, prepared.coordinates, placed(x0)))
     stride, total = stride_for(plan), plan.training
     chunk = BLOCKS * stride
@@ -250,9 +276,9 @@ def run(
             if c < chunks:  # the next chunk runs while the last one is looked at
                 part = jax.tree.map(lambda a, c=c: a[c], turns)
                 if key is None:
-                    part = part._replace(draws=draw_gradient_noise(np.asarray(part.acts), plan.drawn))
+                    part = part._replace(draws=_secret_noise(plan, np.asarray(part.acts), c * chunk))
                 state, coming = advance(
-                    plan.algorithm, plan.variant, keep, world, steps, key, state, part, False, unroll, scattered
+                    plan.algorithm, plan.variant, keep, world, steps, key, state, part, False, unroll, scattered, inside
                 )
             if noted is None:
                 continue
@@ -276,4 +302,7 @@ def run(
     ends = np.concatenate([x0[None], xs])
     if coordinates is not None:
         ends = np.asarray(jax.vmap(coordinates)(ends))
-    return Outcome(ends[-1], before + hops, before + at, ends[1:], payload, status, first, released, coordinates)
+    payload, noted = (payload, None) if inside is None or payload is None else payload
+    return Outcome(
+        ends[-1], before + hops, before + at, ends[1:], payload, status, first, released, coordinates, noted, added
+    )

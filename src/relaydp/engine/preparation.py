@@ -1,4 +1,5 @@
-"""The first lap of a run that prepares: every agent releases its mean record, and all go on in new coordinates.
+"""The first lap of a run that prepares: every agent releases the sums and shares of its classes and the mean square of
+its records' norms, and all go on in new coordinates.
 
 `problem.coordinates` says which, and why. The release is one question to the records with noise of its own, entered in
 the ledger like any other. What follows from it is public.
@@ -12,12 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from relaydp.arrays import placed
 from relaydp.graph import Route
-from relaydp.oracle.moments import release_moments
-from relaydp.oracle.randomness import draw_gradient_noise
+from relaydp.oracle.moments import mean_of_shares, release_moments, share_moments
+from relaydp.oracle.randomness import draw_gradient_noise, draw_shares
 from relaydp.planning.run_plan import Plan
 from relaydp.problem import AgentRecords, Problem
 from relaydp.problem.coordinates import Coordinates, classes_of, find_coordinates
@@ -31,6 +32,7 @@ class First(NamedTuple):
     bound: Float[Array, ""]  # on the norm of a record's features
     clip: Float[Array, ""]  # releases are in units in which one record moves them as it moves a gradient
     scale: Float[Array, " agents"]
+    unit: Float[Array, ""] | None = None  # the step of the lattice, where parties are seen in sums only
 
 
 class Prepared(NamedTuple):
@@ -38,7 +40,8 @@ class Prepared(NamedTuple):
 
     coordinates: Coordinates
     norm: Float[Array, " records"]  # of every record in these coordinates
-    released: Float[Array, "agents numbers"]
+    released: Float[Array, "agents numbers"]  # with sums only, their mean alone: (1, numbers)
+    added: Int[Array, "agents numbers"] | None = None  # with sums only, by each agent; nobody sees it but an audit
 
     def of(self, agent_records: AgentRecords) -> AgentRecords:
         """The records in these coordinates."""
@@ -50,7 +53,10 @@ def sent_first(plan: Plan, problem: Problem, released: np.ndarray) -> dict[str, 
     way = plan.route
     assert isinstance(way, Route)
     acts, holder = way.acts[: plan.preparing], way.holder[: plan.preparing]
-    sums = np.cumsum(np.where(acts[:, None], released[holder], 0.0), axis=0) / len(released)
+    if plan.sums:  # nobody sees a sum before the lap is closed
+        sums = np.where((np.arange(plan.preparing) == np.flatnonzero(acts)[-1])[:, None], released, 0.0)
+    else:
+        sums = np.cumsum(np.where(acts[:, None], released[holder], 0.0), axis=0) / len(released)
     nothing = np.zeros((plan.preparing, problem.dim))
     return {"x": nothing, "total": nothing, "first": sums}
 
@@ -80,13 +86,22 @@ def paced(steps: Any, coordinates: Coordinates | None) -> Any:
 def first_of(problem: Problem, plan: Plan, secret: bool = False) -> First:
     """`secret` for noise from the lattice, whose scales are a hair larger."""
     scales = plan.lattice_scales() if secret else plan.scales
-    return First(placed(problem.features_bound(), np.float64), placed(plan.facts.clip), placed(scales[0]))
+    unit = placed(plan.lattices[0].step) if plan.sums else None
+    return First(placed(problem.features_bound(), np.float64), placed(plan.facts.clip), placed(scales[0]), unit)
 
 
-def draws_for_first(agents: int, problem: Problem) -> np.ndarray:
+def draws_for_first(plan: Plan, problem: Problem) -> np.ndarray:
     """Secret noise for the first lap's releases."""
-    numbers = classes_of(problem.loss.outputs) * (problem.data.features + 1) + 1  # type: ignore[union-attr]
-    return draw_gradient_noise(np.ones(agents, bool), numbers)
+    everyone = np.ones(plan.facts.agents, bool)
+    if plan.sums:
+        lattice = plan.lattices[0]
+        return draw_shares(everyone, lattice.r, lattice.L, numbers_of(problem))
+    return draw_gradient_noise(everyone, numbers_of(problem))
+
+
+def numbers_of(problem: Problem) -> int:
+    """How many numbers a release of the first lap has."""
+    return classes_of(problem.loss.outputs) * (problem.data.features + 1) + 1  # type: ignore[union-attr]
 
 
 @partial(jax.jit, static_argnums=4)
@@ -94,10 +109,15 @@ def prepare(
     agent_records: AgentRecords, first: First, key: Array | None, draws: Array | None, alone: bool = False
 ) -> Prepared:
     """Ask every agent once, and find the coordinates of the mean of all; or each its own, `alone`."""
-    bound, clip, scale = first
+    bound, clip, scale, step = first
     if key is not None:
         key = jax.random.fold_in(key, KEY)
-    released = release_moments(agent_records, bound, clip / bound, scale, key, draws)
+    added = None
+    if step is None:
+        released = release_moments(agent_records, bound, clip / bound, scale, key, draws)
+    else:
+        added = share_moments(agent_records, bound, clip / bound, scale, step, key, draws)
+        released = mean_of_shares(added, step)[None]
     unit = bound / clip
 
     def find(mean: Array, variance: Array) -> Coordinates:
@@ -107,4 +127,4 @@ def prepare(
         coordinates = jax.vmap(find)(unit * released, (unit * scale) ** 2)
     else:
         coordinates = find(unit * jnp.mean(released, axis=0), jnp.sum((unit * scale / len(scale)) ** 2))
-    return Prepared(coordinates, agent_records.in_coordinates(coordinates).norm, released)
+    return Prepared(coordinates, agent_records.in_coordinates(coordinates).norm, released, added)

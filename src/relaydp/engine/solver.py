@@ -14,6 +14,7 @@ import numpy as np
 
 from relaydp import defaults
 from relaydp.algorithm import find_algorithm
+from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
 from relaydp.engine.baselines import measure_baselines
 from relaydp.engine.loop import Outcome, run
 from relaydp.engine.preparation import with_first
@@ -28,6 +29,7 @@ from relaydp.planning.planner import (
     Limits,
     agent_epsilons,
     check_setting,
+    held_together,
     make_plan,
     resolve_algorithm,
     resolve_mechanism,
@@ -35,6 +37,7 @@ from relaydp.planning.planner import (
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import SOUND, Budget, PrivacyAccount, proven
 from relaydp.privacy.budget import check_records
+from relaydp.privacy.trust import CURATOR, trust_of
 from relaydp.problem import Facts, Problem, Reference, minimise
 from relaydp.problem.coordinates import Coordinates
 from relaydp.result import Baselines, Result, Trace, Transcript, versions
@@ -61,6 +64,9 @@ def solve(
     ratio: float | None = None,
     limits: Limits = None,
     prior: Problem | Directions | None = None,
+    trust: str | None = None,
+    collusion: int | None = None,
+    quorum: int | None = None,
     variant: str | None = None,
     noise: float | None = None,
     transcript: bool = True,
@@ -80,7 +86,8 @@ def solve(
             softmax problem with a budget; "sufficient-statistics" for least squares with a budget, label_bound and many
             records beside the budget's noise (docs/planning-for-loss.md); and "recal" without a budget, for other
             losses, on a random walk, for classifiers with objective="loss", and with steps="paper", a prior, or
-            mechanism "published". With steps of your own it is the one of the three that has their names.
+            mechanism "published". With steps of your own it is the one of the three that has their names. With
+            `collusion`, or trust="curator", it is always "relay-gradient".
         mechanism: "gradient" (sound; the default when there is a budget), "objective" (the default of methods that
             minimise exactly; in simulations alone, see `seed`), "published" (the paper's: see docs/privacy.md), or
             None, without noise. The default, "auto", is None when there is no budget.
@@ -112,6 +119,13 @@ def solve(
             agent.
         prior: A Problem over PUBLIC records like the private ones: the budget is then planned for its curvature and
             signal instead of a guess from the bounds, and the best plans are tried on it. Directions are accepted too.
+        trust: "nobody" (the default): all other agents may collude, and each hides its records by its own noise.
+            "curator": one organisation has all records and publishes what comes out; the noise is the least there can
+            be, and no agent is hidden from another.
+        collusion: Instead of trust: the most parties that collude, 1 or more. Parties are seen in sums only, and share
+            the noise: with 8 parties and collusion=1 there is 1.07 times a curator's, with trust in nobody 2.83 times.
+            See docs/masked-relay.md.
+        quorum: With collusion: the fewest parties in a lap. Default: all of them.
         variant: A variant of "published": for recal "memoryless", "carried" or "replace", for d-admm "messages" or
             "objective".
         noise: For "published" only: its first scale s_1, instead of a budget.
@@ -134,7 +148,8 @@ def solve(
             than 2 GiB, or a held-out label is not one of the classes.
         PrivacyError: The run would not be private as asked: a mechanism that needs a budget has none, or the algorithm
             does not have it; "objective" has no seed; classes, features or the split were found in the records; delta
-            is 1/m or more for an agent with m records; a limit is above the budget; or the account would be overspent.
+            is 1/m or more for an agent with m records; a limit is above the budget; `collusion` is 0, or not less than
+            `quorum`; or the account would be overspent.
 
     Example:
         >>> import relaydp as rd
@@ -148,6 +163,7 @@ def solve(
     check_budget(budget)
     check_progress(progress)
     _check_trace(trace)
+    whom = trust_of(trust, collusion, quorum, graph.agents)
     named = resolve_algorithm(
         algorithm,
         problem,
@@ -158,6 +174,7 @@ def solve(
         steps=steps,
         prior=prior,
         ratio=ratio,
+        trust=whom,
     )
     method = find_algorithm(named)
     source = choose_source(seed, resolve_mechanism(mechanism, budget, noise, method, algorithm), method)
@@ -182,11 +199,13 @@ def solve(
         limits=limits,
         prior=prior,
         objective=objective,
+        trust=whom,
     )
     wanted = not plan.for_accuracy if reference is None else reference
     found = _find_reference(problem) if wanted and account is None else None  # an account is asked before
     if isinstance(source, Secret):
         check_promise(plan)
+        _check_shares(plan)
     first = _start(problem, x0)
     _check_memory(plan, problem.dim, transcript)
     if trace:
@@ -194,7 +213,9 @@ def solve(
     if account is not None and plan.ledger is not None:
         records = int(plan.facts.sizes.sum())
         what = f"{named}, {problem.data.name}, {records} records, {graph.agents} agents"
-        account.charge(plan.ledger, what, plan.facts.sizes)
+        if whom.sums:  # all runs of an account are promised together against those alone whom each is against
+            what += ", trusted curator" if whom.kind == CURATOR else f", at most {whom.collusion} collude"
+        account.charge(plan.ledger, what, held_together(plan.facts.sizes, whom))
         found = _find_reference(problem) if wanted else None
     with shown(progress, f"{plan.algorithm.name} on {graph.name}") as report:
         outcome = run(problem, graph, plan, first, source, transcript, report)
@@ -224,6 +245,9 @@ def solve(
         "noise": noise,
         "limits": None if limits is None or budget is None else agent_epsilons(budget, limits, graph.agents),
         "prior": None if plan.prior is None else plan.prior.as_lists(),
+        "trust": trust,
+        "collusion": collusion,
+        "quorum": quorum,
     }
     return make_result(
         graph,
@@ -323,8 +347,19 @@ def check_promise(plan: Plan) -> None:
     if plan.budget is None:
         return
     budget = plan.budget
-    check_records(budget, plan.facts.sizes)
+    check_records(budget, plan.facts.sizes if plan.trust is None else held_together(plan.facts.sizes, plan.trust))
     proven.check_promise(budget.epsilon, budget.delta, plan.released, plan.activations)
+
+
+def _check_shares(plan: Plan) -> None:
+    """Refuse a promise about sums to an algorithm that is not relaydp's own. Its step sees each agent's share before
+    the lap is closed, with too little noise for one agent, and nothing keeps a step from sending it."""
+    if plan.sums and plan.algorithm.step is not RELAY_GRADIENT.step:
+        raise PrivacyError(
+            f"{plan.algorithm.name} is an algorithm of your own, and in a run with collusion= or trust='curator' it "
+            "would see what one agent adds to a sum, which has too little noise of its own; needed relay-gradient. "
+            "Leave collusion= or trust= out, or pass seed= for a simulation."
+        )
 
 
 def check_account(account: object, source: Source) -> None:

@@ -22,7 +22,7 @@ from jaxtyping import Array
 from relaydp.algorithm import Turn
 from relaydp.algorithm.relay_gradient import NEVER
 from relaydp.arrays import placed
-from relaydp.engine.preparation import First, draws_for_first, prepare
+from relaydp.engine.preparation import First, numbers_of, prepare
 from relaydp.engine.solver import check_account, check_budget
 from relaydp.errors import InputError, check_kind
 from relaydp.oracle.oracle import make_oracle
@@ -225,7 +225,7 @@ def _train(problem: Problem, plan: _Planned, scales: np.ndarray, noisy: bool, so
     start = placed(np.zeros((facts.agents, facts.dim)))
     agent_records, change = problem.records_for(plan.releases, noisy, rounds=True), None
     if plan.prepares:
-        drawn = draws_for_first(facts.agents, problem) if hidden else None
+        drawn = draw_gradient_noise(np.ones(facts.agents, bool), numbers_of(problem)) if hidden else None
         asked = First(placed(problem.features_bound(), np.float64), placed(facts.clip), placed(scales[0]))
         prepared = prepare(agent_records, asked, key, drawn, True)
         agent_records, change, scales = prepared.of(agent_records), prepared.coordinates, scales[1:]

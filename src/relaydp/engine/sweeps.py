@@ -46,6 +46,7 @@ from relaydp.planning.directions import Directions
 from relaydp.planning.planner import AUTO, Limits, check_setting, lay_out, make_plan
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import PRICED, Budget
+from relaydp.privacy.trust import trust_of
 from relaydp.problem import AgentRecords, Problem
 from relaydp.problem.coordinates import Coordinates
 from relaydp.problem.kernels import int8_products
@@ -116,6 +117,9 @@ def sweep(
     ratio: float | None = None,
     limits: Limits = None,
     prior: Problem | Directions | None = None,
+    trust: str | None = None,
+    collusion: int | None = None,
+    quorum: int | None = None,
     variant: str | None = None,
     noise: float | None = None,
     reference: bool | None = None,
@@ -142,6 +146,9 @@ def sweep(
         limits: epsilon of agents that allow less than the budget: {agent: epsilon}, or a list with one number per
             agent.
         prior: A Problem over PUBLIC records, or Directions, that the budget is planned for.
+        trust: "nobody" (the default) or "curator", as in `solve`.
+        collusion: The most parties that collude, as in `solve`.
+        quorum: The fewest parties in a lap, as in `solve`.
         variant: A variant of mechanism "published".
         noise: For "published" only: its first scale s_1, instead of a budget.
         reference: Whether to compute the minimiser. Without it, or where the problem has none, `excess` and
@@ -177,6 +184,7 @@ def sweep(
         raise InputError(f"{len(numbers)} seeds and {len(asked)} budgets; a sweep needs at least one of each.")
     options = dict(algorithm=algorithm, activations=activations, walk=walk, steps=steps, start=start, ratio=ratio)
     options |= dict(variant=variant, noise=noise, limits=limits, prior=prior, objective=objective)
+    options |= dict(trust=trust_of(trust, collusion, quorum, graph.agents))
     plans, keys = [], []
     for budget in asked:
         kind = None if budget is None and mechanism in PRICED else mechanism

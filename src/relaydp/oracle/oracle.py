@@ -8,6 +8,11 @@ An oracle is made for one turn and answers once. A second question in the same t
 would be in both answers and would cancel. The turn says whose records are asked, the noise and its scale. If the turn's
 agent does not act, the answer is 0 and nothing is charged.
 
+Where parties are seen in sums only, the oracle gives whole numbers to be added up modulo 2^64, with the party's share
+of the noise (`privacy.trust`), and opens the sum of a lap:
+
+    v_i = round( (1/m_i) sum_j clip_c( grad loss_ij(y) ) / unit ) + Z_i,      unit sum_i v_i / n + l2 y
+
 There are three kinds of oracle, and a run has one of them. The gradient oracle is above. The one for the sufficient
 statistics of least squares is in `oracle.statistics`. The exact oracle,
 
@@ -27,16 +32,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from relaydp.algorithm import Oracle, Setting, Statistics, Turn
-from relaydp.algorithm.base import OBJECTIVE
+from relaydp.algorithm.base import OBJECTIVE, Sums
 from relaydp.errors import PrivacyError
 from relaydp.graph import Network
 from relaydp.oracle.argmin import find_minimiser
 from relaydp.oracle.statistics import PlacedUnits, as_numbers, exact_statistics, from_numbers, with_public_parts
 from relaydp.privacy.mechanism import perturbation, release
-from relaydp.privacy.secret import release_secret_traced
+from relaydp.privacy.secret import release_secret_traced, share_secret_traced, share_simulated
 from relaydp.problem import AgentRecords
 from relaydp.problem.loss import LEAST_SQUARES
 from relaydp.problem.problem import Terms
@@ -162,10 +167,12 @@ def make_oracle(  # noqa: C901
     batched: bool = False,
     exact: Exact | None = None,
     units: PlacedUnits | None = None,
+    parties: Float[Array, ""] | None = None,
 ) -> Oracle:
     """For every turn, all that a step may use: the oracles and the prox, nothing else of the problem.
 
-    `exact` opens the exact oracle. `units` opens the one for statistics under noise, and shuts all others.
+    `exact` opens the exact oracle. `units` opens the one for statistics under noise, and shuts all others. So does
+    `parties`, their number, where they are seen in sums only.
     """
     agents = agent_records.size.shape[0]
     ridge = 0.0 if terms.free else terms.l2  # what it adds to the least curvature: nothing along a free intercept
@@ -239,15 +246,28 @@ def make_oracle(  # noqa: C901
             # nobody pays for the answer of an agent that does not act
             return jnp.where(now.acts if answer.ndim == 1 else now.acts[:, None], answer, 0.0)
 
+        def share(y: Float[Array, " dim"]) -> Int[Array, " dim"]:
+            once.ask()
+            check_shape(True, y)
+            value = agent_records.gradient(now.holder, y, clip)
+            if now.draws is not None:
+                added = share_secret_traced(value, now.unit, now.draws, agents)
+            else:
+                added = share_simulated(value, now.unit, now.scale, now.key, agents)
+            return jnp.where(now.acts, added, jnp.zeros_like(added))
+
+        def opened(total: Int[Array, " dim"], y: Float[Array, " dim"]) -> Float[Array, " dim"]:
+            return total.astype(y.dtype) * (now.unit / parties) + terms.ridge_gradient(y)
+
         def gradient(y: Float[Array, " dim"]) -> Float[Array, " dim"]:
             once.ask()
-            _check_gradient(variant, shut)
+            _check_gradient(variant, shut, parties)
             check_shape(True, y)
             return charged(privatise(agent_records.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))
 
         def gradients(ys: Float[Array, "agents dim"]) -> Float[Array, "agents dim"]:
             once.ask()
-            _check_gradient(variant, shut)
+            _check_gradient(variant, shut, parties)
             check_shape(False, ys)
             return charged(privatise(agent_records.gradients(ys, clip)) + jax.vmap(terms.ridge_gradient)(ys))
 
@@ -285,8 +305,9 @@ def make_oracle(  # noqa: C901
         def when(acts: Array, act: Callable[[], Any], relay: Callable[[], Any]) -> Any:
             return either(acts, once.within(act), relay)
 
+        sums = None if parties is None else Sums(share, opened)
         oracles = (gradient, gradients, argmin, argmins)
-        return Setting(agents, *oracles, terms.prox, when, network, variant, statistics=statistics)
+        return Setting(agents, *oracles, terms.prox, when, network, variant, statistics=statistics, sums=sums)
 
     return oracle
 
@@ -306,7 +327,12 @@ def _dear(agent_records: AgentRecords) -> bool:
     return numbers >= DEAR
 
 
-def _check_gradient(variant: str | None, shut: bool) -> None:
+def _check_gradient(variant: str | None, shut: bool, parties: Array | None) -> None:
+    if parties is not None:
+        raise PrivacyError(
+            "an algorithm asked for a gradient in a run whose parties are seen in sums only: it would carry a share of "
+            "the noise, which is too little for it. Ask `setting.sums.share`, or run it without collusion=."
+        )
     if shut:
         raise PrivacyError(
             "an algorithm asked for a gradient in a run whose noise is for sufficient statistics. Ask `statistics`, or "

@@ -107,6 +107,16 @@ def key_for(seed: int, purpose: int) -> Array:
     return jax.random.fold_in(jax.random.wrap_key_data(placed(words), impl=GENERATOR), purpose)
 
 
+def draw_shares(acts: np.ndarray, r: np.ndarray, L: int, numbers: int) -> np.ndarray:
+    """Shares of the noise of sums, of scales r 2^L in steps of a common lattice: acts.shape + (numbers,), int64, and 0
+    where nobody acts. `r` has a number for each of `acts`."""
+    shares = np.zeros((*acts.shape, numbers), np.int64)
+    for kind in np.unique(r[acts]).tolist():
+        alike = acts & (r == kind)
+        shares[alike] = secret.draw_lattice_at(int(alike.sum()) * numbers, kind, L).reshape(-1, numbers)
+    return shares
+
+
 def draw_gradient_noise(acts: np.ndarray, dim: int) -> np.ndarray:
     """Lattice noise for every release: acts.shape + (dim,), int64, and 0 where nobody acts."""
     draws = np.zeros((*acts.shape, dim), np.int64)

@@ -13,7 +13,10 @@ from relaydp.graph import Graph
 from relaydp.oracle.argmin import INNER_STEPS
 from relaydp.planning.forecast import Forecast, ObjectiveNoise
 from relaydp.privacy import MARGIN, Budget, Ledger, gaussian_scale, geometric, published_scales
+from relaydp.privacy.proven import K
+from relaydp.privacy.secret import sum_edge
 from relaydp.privacy.sensitivity import sensitivity as clipped_sensitivity
+from relaydp.privacy.trust import Trust, hidden, shares
 from relaydp.problem import Facts, Problem
 from relaydp.problem.coordinates import KEPT
 
@@ -23,11 +26,23 @@ STEPS_PER_ROOT = 36.0  # inner steps to rounding, over the root of the condition
 class Calibrated(NamedTuple):
     """The noise of a plan, and an empty ledger that holds it to the budget."""
 
-    scales: np.ndarray  # (activations, agents): of each agent's t-th release
+    scales: np.ndarray  # (activations, agents): of each agent's t-th release; where there are sums, its share
     sensitivity: np.ndarray  # (agents,): what one record can move of what is noised
     ledger: Ledger | None  # None where nothing is noised, or nothing is charged
     pure: np.ndarray | None = None  # (activations, agents): epsilon_0 of each release, where noise is in the objective
     kappa: np.ndarray | None = None  # (activations, agents): what each minimiser was priced with, where noise is there
+    behind: np.ndarray | None = None  # (activations, agents): the noise that is left of a lap's sum, whoever colludes
+
+
+def with_shares(rho: np.ndarray, facts: Facts, trust: Trust | None) -> np.ndarray:
+    """The zCDP budgets of which noise on each agent's own gradient would be its share (`privacy.trust`).
+
+    What is planned for them is planned for the shares. The promise is still about `rho`.
+    """
+    if trust is None or not trust.sums:
+        return rho
+    demanded = 1.0 / (facts.sizes * np.sqrt(2.0 * rho))  # s_i, in units of 2c
+    return rho * (demanded / shares(demanded, trust.honest)) ** 2
 
 
 def spread_over(T: int, first: float | None) -> np.ndarray:
@@ -38,7 +53,13 @@ def spread_over(T: int, first: float | None) -> np.ndarray:
 
 
 def calibrate_gradient(
-    rho: np.ndarray, facts: Facts, T: int, ratio: float | None, outlook: Forecast | None, first: float | None = None
+    rho: np.ndarray,
+    facts: Facts,
+    T: int,
+    ratio: float | None,
+    outlook: Forecast | None,
+    first: float | None = None,
+    trust: Trust | None = None,
 ) -> Calibrated:
     """Gaussian noise on gradients: each agent spends its rho along the forecast's shares, or by `ratio`.
 
@@ -52,8 +73,25 @@ def calibrate_gradient(
         parts = outlook.shares
     else:
         parts = np.tile(geometric(1.0, T, 1.0 if ratio is None else ratio)[:, None], (1, facts.agents))
-    scales = gaussian_scale(sensitivity[None, :], rho[None, :] * (1.0 - MARGIN) * parts)
-    return Calibrated(scales, sensitivity, Ledger(facts.agents, rho))
+    if trust is None or not trust.sums:
+        scales = gaussian_scale(sensitivity[None, :], rho[None, :] * (1.0 - MARGIN) * parts)
+        return Calibrated(scales, sensitivity, Ledger(facts.agents, rho))
+    parts = parts.mean(axis=1, keepdims=True)  # a lap is one sum: all agents spend alike on it
+    demanded = gaussian_scale(sensitivity, rho * (1.0 - MARGIN))
+    scales = shares(demanded, trust.honest) / np.sqrt(parts)
+    check_sums(facts, scales)
+    ledger = Ledger(facts.agents, rho, trust=trust)
+    return Calibrated(scales, sensitivity, ledger, behind=hidden(scales, trust.honest))
+
+
+def check_sums(facts: Facts, scales: np.ndarray) -> None:
+    """Refuse noise beside which a gradient would not fit into the whole numbers that are added up."""
+    longest = 2.0 * facts.clip / (scales.min() * 2.0**-K)  # the first release is at most 1.5 times as long as a clip
+    if not longest <= sum_edge(facts.agents):
+        raise PrivacyError(
+            f"the noise is {scales.min() / facts.clip:.3g} of the clip, too little for sums of {facts.agents} parties "
+            "in 64 bits. Lower the budget, leave collusion= or trust= out, or lower the number of parties."
+        )
 
 
 def objective_noise(

@@ -33,6 +33,7 @@ from relaydp.planning.calibration import (
     calibrate_objective,
     calibrate_published,
     objective_noise,
+    with_shares,
 )
 from relaydp.planning.directions import Directions, directions_of
 from relaydp.planning.forecast import Forecast, Noise, ObjectiveNoise, Trial
@@ -43,6 +44,7 @@ from relaydp.planning.tuning import Choice, choose_steps, placed_steps, with_lap
 from relaydp.privacy import PRICED, Budget, Ledger, rho_for
 from relaydp.privacy.budget import check_records
 from relaydp.privacy.ledger import TOLERANCE
+from relaydp.privacy.trust import CURATOR, Trust, trust_nobody, trust_of
 from relaydp.problem import Facts, Problem
 from relaydp.problem.loss import CLASSIFIERS
 
@@ -66,6 +68,9 @@ def plan(
     ratio: float | None = None,
     limits: Limits = None,
     prior: Problem | Directions | None = None,
+    trust: str | None = None,
+    collusion: int | None = None,
+    quorum: int | None = None,
     seed: int | None = None,
     start: int = 0,
 ) -> Plan:
@@ -91,6 +96,9 @@ def plan(
         limits: epsilon of agents that allow less than the budget: {agent: epsilon}, or one number per agent.
         prior: A Problem over PUBLIC records, or Directions: it replaces the guess, and the best plans are tried on it
             before one is chosen. A plan with a prior is for the least F.
+        trust: "nobody" or "curator", as in `solve`. Default: None, "nobody".
+        collusion: The most parties that collude, as in `solve`. Default: None, all others.
+        quorum: The fewest parties in a lap, as in `solve`. Default: None, all of them.
         seed: None (the default) for a private run's plan. With a number it is a simulation's plan, whose classes, split
             and prior may come from the records.
         start: The agent that holds the baton first. Default: 0.
@@ -105,7 +113,8 @@ def plan(
         InputError: A name is unknown, a number is out of range, the objective cannot be planned for, the graph and the
             problem have different numbers of agents, or the graph does not allow the walk.
         PrivacyError: A private run could not follow the plan: a public bound, the classes or the number of features are
-            missing, delta is 1/m or more for an agent with m records, or a limit is above the budget.
+            missing, delta is 1/m or more for an agent with m records, or a limit is above the budget; or `collusion` is
+            0, or not less than `quorum`.
 
     Example:
         >>> import relaydp as rd
@@ -119,7 +128,9 @@ def plan(
     check_setting(problem, graph, facts=True)
     if isinstance(problem, Problem) and seed is None:  # with one it is a simulation's plan
         problem.check_declared(prior)
-    check_records(budget, problem.sizes if isinstance(problem, Facts) else problem.split.sizes)  # as a private run will
+    whom = trust_of(trust, collusion, quorum, graph.agents)
+    sizes = problem.sizes if isinstance(problem, Facts) else problem.split.sizes
+    check_records(budget, held_together(sizes, whom))  # as a private run will
     seed = 0 if seed is None else seed  # a plan needs a walk to lay out, and no noise
     check_seed(seed)
     walk_key = key_for(seed, WALK)
@@ -140,7 +151,13 @@ def plan(
         limits=limits,
         prior=prior,
         objective=objective,
+        trust=whom,
     )
+
+
+def held_together(sizes: np.ndarray, trust: Trust) -> np.ndarray:
+    """The numbers of records that are in one hand, which a delta is compared with: a curator has all."""
+    return np.asarray([int(np.sum(sizes))]) if trust.kind == CURATOR else sizes
 
 
 def resolve_objective(objective: str | None, problem: Problem | Facts) -> str:
@@ -175,19 +192,22 @@ def resolve_algorithm(
     steps: Any = "tuned",
     prior: object = None,
     ratio: float | None = None,
+    trust: Trust | None = None,
 ) -> str:
     """The algorithm that 'auto' stands for; every other name is itself.
 
     A private classifier is trained by relay gradient, planned by the rule of `planning.accuracy`. Private least squares
     with public bounds, few coefficients, many records and no clip of the user's release sufficient statistics
-    (`statistics.pays`).
-    RECAL does the rest: runs without privacy, under the published mechanism, for the objective F of classifiers, of
-    other losses, on random walks, of classifiers with r or with a ridge that is large beside the noise, and with
-    "paper" steps, a prior or a noise schedule of the user's. Steps given by the user are those of the algorithm that
-    has their names.
+    (`statistics.pays`). RECAL does the rest: runs without privacy, under the published mechanism, for the objective F
+    of classifiers, of other losses, on random walks, of classifiers with r or with a ridge that is large beside the
+    noise, and with "paper" steps, a prior or a noise schedule of the user's. Steps given by the user are those of the
+    algorithm that has their names. Where parties are seen in sums only, it is always relay gradient, which all of a lap
+    answer at one point.
     """
     if algorithm != AUTO:
         return algorithm
+    if trust is not None and trust.sums:
+        return RELAY_GRADIENT.name
     if not isinstance(steps, str):
         return algorithm_of_steps(step_names(steps))
     planned = budget is not None and mechanism in (AUTO, "gradient") and walk not in RANDOM_WALKS
@@ -281,15 +301,25 @@ def make_plan(
     limits: Limits = None,
     prior: Problem | Directions | None = None,
     objective: str | None = None,
+    trust: Trust | None = None,
 ) -> Plan:
     """Check every argument and draw up the whole run. Nothing here touches a record in a private run."""
     aim = resolve_objective(objective, problem)
+    trust = trust_nobody(graph.agents) if trust is None else trust
     asked = dict(
-        budget=budget, mechanism=mechanism, objective=objective, walk=walk, steps=steps, prior=prior, ratio=ratio
+        budget=budget,
+        mechanism=mechanism,
+        objective=objective,
+        walk=walk,
+        steps=steps,
+        prior=prior,
+        ratio=ratio,
+        trust=trust,
     )
     method = find_algorithm(resolve_algorithm(algorithm, problem, **asked))  # type: ignore[arg-type]
     kind = resolve_mechanism(mechanism, budget, noise, method, algorithm)
-    _check_fit(problem, graph, method, walk)
+    _check_trust(trust, method, kind)
+    _check_fit(problem, graph, method, walk, trust)
     if method.data == "statistics":
         check_statistics(problem)
         activations = 1 if activations is None else activations
@@ -301,6 +331,9 @@ def make_plan(
         wanted = _budgeted(problem, facts, method, kind, budget, limits, ratio, prior)
     path = walk if method.kind == "relay" else "all"
     expected, first = None, None
+    rho = None if wanted is None else wanted.rho
+    if wanted is not None:
+        wanted = wanted._replace(rho=with_shares(wanted.rho, facts, trust))  # what is planned for
     by_rule = wanted is not None and _by_rule(problem, method, kind, aim, steps, prior, ratio, facts, wanted.rho)
     if objective == ACCURACY and not by_rule:
         raise InputError(_no_accuracy(method, algorithm, kind, walk, steps, prior, ratio))
@@ -315,7 +348,10 @@ def make_plan(
     else:
         choice = choose_steps(method, steps, facts, graph, path, activations, wanted, start)
     way = lay_out(method, choice.steps, choice.activations, graph, walk, key, start, kind in PRICED)
-    priced = _calibrate(method, kind, where, facts, graph, choice, wanted, budget, noise, ratio, first)
+    if wanted is not None:
+        assert rho is not None
+        wanted = wanted._replace(rho=rho)  # what is promised
+    priced = _calibrate(method, kind, where, facts, graph, choice, wanted, budget, noise, ratio, first, trust)
     plan = Plan(
         algorithm=method,
         mechanism=kind,
@@ -334,6 +370,7 @@ def make_plan(
         expected=expected,
         for_accuracy=by_rule,
         preparing=0 if first is None else lap_shape(graph, walk, start)[0],
+        trust=trust if kind == "gradient" else None,
         **priced._asdict(),
     )
     if plan.ledger is not None:
@@ -388,7 +425,7 @@ def _no_accuracy(
     )
 
 
-def _check_fit(problem: Problem | Facts, graph: Graph, method: Algorithm, walk: str) -> None:
+def _check_fit(problem: Problem | Facts, graph: Graph, method: Algorithm, walk: str, trust: Trust) -> None:
     """Refuse a problem, a graph or a walk that this method cannot run on."""
     if isinstance(problem, Problem) and not method.takes_r and problem.regulariser.kind != "none":
         raise InputError(
@@ -406,7 +443,26 @@ def _check_fit(problem: Problem | Facts, graph: Graph, method: Algorithm, walk: 
         other = "recal" if "gradient" in method.mechanisms else "walkman"  # the latter has no private runs
         raise InputError(
             f"{method.name} visits the agents in a fixed order, and walk={walk!r} is random; pass walk='tour', which "
-            f"every connected graph has, or use {other!r}."
+            f"every connected graph has{'' if trust.sums else f', or use {other!r}'}."
+        )
+
+
+def _check_trust(trust: Trust, method: Algorithm, kind: str | None) -> None:
+    """Refuse sums where this method or mechanism has none."""
+    if not trust.sums:
+        return
+    asked = "trust='curator'" if trust.kind == CURATOR else f"collusion={trust.collusion}"
+    if kind != "gradient":
+        what = "there is no budget" if kind is None else f"the mechanism is {kind!r}"
+        raise PrivacyError(
+            f"{asked} says against whom a budget is kept, and {what}; needed a budget and mechanism 'gradient'. Pass "
+            "budget=, or leave it out."
+        )
+    if not method.takes_sums:
+        able = ", ".join(sorted(name for name, other in ALGORITHMS.items() if other.takes_sums))
+        raise InputError(
+            f"{asked} needs an algorithm whose agents are all asked at one point in a lap, and {method.name} is not "
+            f"one; use {able}, or leave algorithm out."
         )
 
 
@@ -484,6 +540,7 @@ def _calibrate(
     noise: float | None,
     ratio: float | None,
     first: float | None,
+    trust: Trust,
 ) -> Calibrated:
     """The noise of every release and what it costs, by the mechanism's own account."""
     steps, T = choice.steps, choice.activations
@@ -492,7 +549,7 @@ def _calibrate(
     if wanted is not None and method.data == "statistics":
         return calibrate_statistics(wanted.rho, facts, T, ratio)
     if wanted is not None:
-        return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook, first)
+        return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook, first, trust)
     if where == OBJECTIVE and noise is None:
         assert budget is not None and method.curvature is not None
         price = "zhang-zhu" if method.takes_r else "zhang-khalili-liu"

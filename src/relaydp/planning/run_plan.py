@@ -21,8 +21,9 @@ from relaydp.planning.accuracy import Expectation
 from relaydp.planning.directions import Directions
 from relaydp.planning.forecast import Forecast
 from relaydp.privacy import PRICED, Budget, Ledger
-from relaydp.privacy.secret import stretch
+from relaydp.privacy.secret import CommonLattice, common_lattice, stretch
 from relaydp.privacy.statistics import numbers_of
+from relaydp.privacy.trust import Trust
 from relaydp.problem import Facts
 
 Limits = Sequence[float] | Mapping[int, float] | None  # epsilon of agents that allow less than the budget
@@ -64,6 +65,8 @@ class Plan:
     pure: np.ndarray | None = None  # (activations, agents): epsilon_0 of each release, where noise is in the objective
     kappa: np.ndarray | None = None  # (activations, agents): what each minimiser was priced with, where noise is there
     preparing: int = 0  # hops of the first lap, where it releases the mean record and not gradients; else 0
+    trust: Trust | None = None  # whom the promise is against; None without the sound mechanism
+    behind: np.ndarray | None = None  # (activations, agents): the noise that is left of a lap's sum, whoever colludes
 
     @property
     def private(self) -> bool:
@@ -116,6 +119,8 @@ class Plan:
             "steps": {name: np.asarray(value).tolist() for name, value in self.steps._asdict().items()},
             "noise_scales": _rows(self.scales),
             "sensitivity": self.sensitivity.tolist(),
+            "trust": None if self.trust is None else self.trust.to_json(),
+            "noise_behind": None if self.behind is None else self.behind.tolist(),
             "clip": None if self.algorithm.data == "statistics" else self.clip,
             "prepares": self.preparing > 0,
             "predicted_excess": self.predicted,
@@ -157,18 +162,45 @@ class Plan:
         return 2 * self.facts.dim + 3 if self.preparing else self.facts.dim
 
     @property
+    def sums(self) -> bool:
+        """Whether agents are seen in sums only, to which each adds a share of the noise."""
+        return self.behind is not None
+
+    @property
+    def priced(self) -> np.ndarray:
+        """The noise that each release is charged for, (activations, agents): its own, or what is left of its lap's."""
+        return self.scales if self.behind is None else self.behind
+
+    @property
     def drawn(self) -> int:
         """How many numbers a release has after a lap that prepares: as many as a gradient, or as the statistics."""
         return numbers_of(self.facts.dim) if self.algorithm.data == "statistics" else self.facts.dim
 
     def lattice_scales(self) -> np.ndarray:
         """The scales of secret noise, (activations, agents): as planned, and a hair more for its lattice."""
-        return self.scales * stretch(self.released, self.sensitivity / self.scales)
+        more = stretch(self.released, self.sensitivity / self.priced)
+        return self.scales * (more if self.behind is None else more.max(axis=1, keepdims=True))
+
+    @cached_property
+    def lattices(self) -> list[CommonLattice]:
+        """Where there are sums: the lattice of each lap, and the agents' noise on it."""
+        rows = self.lattice_scales()
+        known = {row.tobytes(): row for row in rows}  # most laps are alike
+        found = {name: common_lattice(row) for name, row in known.items()}
+        return [found[row.tobytes()] for row in rows]
+
+    def hop_lattices(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """At every hop of a relay the step of the lattice, r, and L: the holder's noise has the scale r 2^L steps."""
+        assert isinstance(self.route, Route)
+        t = np.minimum(self.route.activation, self.activations - 1)
+        steps = np.array([lattice.step for lattice in self.lattices])
+        r = np.array([lattice.r for lattice in self.lattices])
+        return steps[t], r[t, self.route.holder], self.lattices[0].L
 
     def releases(self, hops: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(agent, hop, sensitivity, scale) of the releases in the first `hops` hops."""
         until = len(self.route) if hops is None else min(hops, len(self.route))
-        scales = self.hop_scales()
+        scales = self.hop_scales(self.priced)
         if isinstance(self.route, Rounds):
             when, who = np.nonzero(self.route.acts[:until])
             return who, when, self.sensitivity[who], scales[when, who]
@@ -191,7 +223,7 @@ class Plan:
         plf, uses = (np.concatenate([[0], column]) for column in (plf, np.cumsum(uses)))
         if self.ledger is None:
             return Tally(plf, uses, np.where(plf > 0, np.inf, 0.0))
-        each = (self.pure if self.pure is not None else self.sensitivity / self.scales) ** 2 / 2.0
+        each = (self.pure if self.pure is not None else self.sensitivity / self.priced) ** 2 / 2.0
         spent = np.concatenate([[0.0], np.cumsum(each, axis=0).max(axis=1)])
         return Tally(plf, uses, spent[plf])
 
@@ -199,13 +231,17 @@ class Plan:
         """The ledger after the first `hops` hops."""
         if self.ledger is None:
             return None
-        ledger = Ledger(self.facts.agents, self.ledger.limit)
+        ledger = Ledger(self.facts.agents, self.ledger.limit, trust=self.ledger.trust)
         self.charge(ledger, hops)
         return ledger
 
     def charge(self, ledger: Ledger, hops: int | None = None) -> None:
         """Enter the releases of the first `hops` hops."""
         releases = self.releases(hops)
+        if self.behind is not None:
+            assert isinstance(self.route, Route)
+            ledger.charge_many(*releases, share=self.hop_scales()[releases[1]])
+            return
         if self.pure is None:
             ledger.charge_many(*releases)
             return

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from relaydp._version import __version__
-from relaydp.certificate import ADJACENCY, ASSUMED, NOISE, NOT_PROTECTED, THREAT, plain
+from relaydp.certificate import ADJACENCY, ASSUMED, NOISE, NOT_PROTECTED, THREATS, plain
 from relaydp.network.consortium.agreement import Consortium
 from relaydp.network.messages.wire import pack
 from relaydp.network.operations.paths import RESULT
@@ -121,7 +121,7 @@ def _certificate(
         "account": ledger.account(delta) if spent is not None else None,
         "releases": len(ledger),
         "adjacency": ADJACENCY,
-        "threat_model": THREAT,
+        "threat_model": THREATS["nobody"],
         "mechanism": {
             "name": "gradient",
             "noise": NOISE["gradient"],
