@@ -34,6 +34,7 @@ CHECKS: dict[str, list[str]] = {
     "audit of a simulation": [*AUDIT, "--seed", "0"],
     "audit of a lap that prepares": [*AUDIT, "--algorithm", "relay-gradient"],
     "audit of its simulation": [*AUDIT, "--algorithm", "relay-gradient", "--seed", "0"],
+    "audit of a coalition": [*AUDIT, "--algorithm", "relay-gradient", "--agents", "4", "--collusion", "1"],
     "audit of objective": [*AUDIT, "--algorithm", "d-admm", "--mechanism", "objective"],
 }
 
@@ -70,6 +71,12 @@ UP = test("problem/test_coordinates.py::test_norms_are_rounded_up")
 PREPARED = test(
     "engine/test_preparation.py::test_a_private_first_release_is_what_was_priced_and_all_that_coordinates_are_made_of"
 )
+PARTS = test("engine/test_sums.py::test_messages_tell_whole_laps_and_nothing_of_one_agent")
+SUMMED = test("engine/test_sums.py::test_a_gradient_alone_is_not_answered_where_only_sums_are_seen")
+ROUNDED = test("engine/test_sums.py::test_rounding_to_the_lattice_is_paid_for_whoever_colludes")
+OWN = test("engine/test_sums.py::test_an_algorithm_of_ones_own_has_no_promise_about_sums")
+FEW = test("privacy/test_trust.py::test_a_lap_of_a_quorum_was_opened_too")
+BELIEVED = test("privacy/test_trust.py::test_noise_that_is_not_left_of_a_lap_cannot_be_charged_for")
 RECORD = test(
     "oracle/test_statistics.py::test_one_record_moves_an_agents_release_by_no_more_than_is_charged_and_nearly_so_much"
 )
@@ -77,6 +84,15 @@ EVERY = test("oracle/test_statistics.py::test_every_number_has_the_noise_that_is
 SHUT_TOO = test("oracle/test_statistics.py::test_only_a_run_whose_noise_is_for_statistics_answers_with_them")
 ASLEEP = test("oracle/test_statistics.py::test_where_nobody_acts_nothing_is_told")
 PURPOSES = test("oracle/test_oracle.py::test_a_seed_repeats_a_simulation_and_each_purpose_has_a_key_of_its_own")
+ROUNDED_UP = test("privacy/test_secret.py::test_scales_are_rounded_up_and_by_a_hair")
+FAIR = test("privacy/test_secret.py::test_a_die_is_fair")
+CANCEL = test("privacy/test_masks.py::test_masks_of_all_members_cancel_and_of_no_others")
+OTHER_WORDS = test("privacy/test_masks.py::test_another_question_gives_other_words")
+OTHER_CLAIM = test("privacy/test_masks.py::test_two_parties_with_other_members_in_mind_do_not_cancel")
+ANSWERED = test("privacy/test_masks.py::test_the_same_question_gets_the_same_words_and_another_none")
+FEWER = test("privacy/test_masks.py::test_what_no_party_contributes_to")
+STORED = test("privacy/test_masks.py::test_nothing_leaves_before_it_is_stored")
+APART = test("privacy/test_masks.py::test_the_chance_of_falling_apart_is_at_most_what_is_proven")
 
 
 @dataclass(frozen=True)
@@ -104,7 +120,8 @@ KEYED = "return release(value, scale, now.key)"
 SPREAD = "return release_secret_traced(value, spread, draws)"
 LENGTHS = "up * length * jnp.sqrt(left)"
 ANSWER = "return charged(privatise(agent_records.gradient(now.holder, y, clip)) + terms.ridge_gradient(y))"
-DRAWN = "draws=draw_gradient_noise(np.asarray(part.acts), plan.drawn)"
+DRAWN = "draws=_secret_noise(plan, np.asarray(part.acts), c * chunk)"
+ADDED = "share_secret_traced(value, now.unit, now.draws, agents)"
 AVERAGED = "(lambda g: g * jnp.minimum(1.0, clip / jnp.linalg.norm(g)))(agent_records.gradient(now.holder, y, None))"
 REUSED = """flat = draws.reshape(-1, dim)
     return flat[np.arange(len(flat)) % 12].reshape(draws.shape)"""
@@ -114,6 +131,46 @@ FROM_WALK = (
 )
 
 MUTANTS = [
+    # agents that are seen in sums only
+    Mutant(
+        "shares for n instead of h - t", "privacy/trust.py", "self.quorum - self.collusion", "self.parties",
+        "audit of a coalition",
+    ),
+    Mutant(
+        "one agent's share is missing", "oracle/oracle.py", ADDED,
+        ADDED.replace("now.draws", "jnp.where(now.holder == 0, 0, now.draws)"), "audit of a coalition",
+    ),
+    Mutant(
+        "shares x 0.95", "oracle/oracle.py", ADDED, ADDED.replace("now.draws", "now.draws * 95 // 100"),
+        "audit of a coalition",
+    ),
+    Mutant(
+        "no share in the lap that prepares", "oracle/moments.py", "share_secret_traced(mean, step, draws, len(mean))",
+        "share_secret_traced(mean, step, draws * 0, len(mean))", "audit of a coalition",
+    ),
+    Mutant(
+        "the lap that prepares in a finer unit", "engine/preparation.py", "plan.lattices[0].step",
+        "plan.lattices[0].step / 4", "audit of a coalition",
+    ),
+    Mutant(
+        "later laps in the first one's unit", "planning/run_plan.py", "[lattice.step for lattice in self.lattices]",
+        "[self.lattices[0].step for lattice in self.lattices]", "audit of a coalition",
+    ),
+    Mutant("rounding of sums is free", "planning/run_plan.py", "more.max(axis=1, keepdims=True)", "1.0", ROUNDED),
+    Mutant("sums of a stranger's algorithm", "engine/solver.py", "        _check_shares(plan)\n", "", OWN),
+    Mutant("a quorum's sum is not checked", "privacy/ledger.py", ">= trust.quorum", "== trust.parties", FEW),
+    Mutant(
+        "parts of sums are kept", "algorithm/relay_gradient.py", "Collection(new_x, mean)",
+        "Collection(new_x, new_total.astype(x.dtype))", PARTS,
+    ),
+    Mutant(
+        "a gradient alone is answered", "oracle/oracle.py", "if parties is not None:\n        raise",
+        "if False:\n        raise", SUMMED,
+    ),
+    Mutant(
+        "a ledger believes its scales", "privacy/ledger.py", "over = np.flatnonzero(mine[\"scale\"] > left",
+        "over = np.flatnonzero(mine[\"scale\"] > np.inf * left", BELIEVED,
+    ),
     # noise
     Mutant("noise x 0.8", "oracle/oracle.py", SECRET, SECRET.replace("scale", "0.8 * scale"), "audit"),
     Mutant("noise x 0.95", "oracle/oracle.py", SECRET, SECRET.replace("scale", "0.95 * scale"), "audit"),
@@ -157,17 +214,22 @@ MUTANTS = [
         REFUSED,
     ),
     Mutant(
-        "sampler scale x 0.8", "privacy/secret.py", "return _draw(int(count), K, os.urandom, READ)",
-        "return np.rint(0.8 * _draw(int(count), K, os.urandom, READ)).astype(np.int64)", "audit",
+        "sampler scale x 0.8", "privacy/secret.py", "return _draw(int(count), r, L, os.urandom, READ)",
+        "return np.rint(0.8 * _draw(int(count), r, L, os.urandom, READ)).astype(np.int64)", "audit",
     ),
     Mutant(
         "secret draws replaced by zeros", "oracle/randomness.py",
         "secret.draw_lattice(int(acts.sum()) * dim).reshape(-1, dim)", "0", "audit",
     ),
+    Mutant(
+        "scales on one lattice rounded down", "privacy/secret.py", "math.ceil(Fraction(scale) / unit)",
+        "math.floor(Fraction(scale) / unit)", ROUNDED_UP,
+    ),
+    Mutant("a die whose sides are not alike", "privacy/lattice.py", "while shown >= sides:", "while False:", FAIR),
     # where it comes from
     Mutant(
-        "one seed for two runs", "privacy/secret.py", "return _draw(int(count), K, os.urandom, READ)",
-        "return _draw(int(count), K, np.random.default_rng(0).bytes, READ)", "audit",
+        "one seed for two runs", "privacy/secret.py", "return _draw(int(count), r, L, os.urandom, READ)",
+        "return _draw(int(count), r, L, np.random.default_rng(0).bytes, READ)", "audit",
     ),
     Mutant("walk seed equals noise seed", "engine/loop.py", DRAWN, FROM_WALK, "audit"),
     Mutant(
@@ -214,14 +276,14 @@ MUTANTS = [
     ),
     Mutant(
         "rule: sensitivity of its clip, gradients of the bound", "planning/planner.py",
-        "wanted, budget, noise, ratio, first)\n    plan = Plan(",
-        "wanted, budget, noise, ratio, first)\n    facts = _facts(problem, kind)\n    plan = Plan(", RULE,
+        "noise, ratio, first, trust)\n    plan = Plan(",
+        "noise, ratio, first, trust)\n    facts = _facts(problem, kind)\n    plan = Plan(", RULE,
     ),
     Mutant(
         "rule: sensitivity of half its clip", "planning/planner.py",
-        "return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook, first)",
+        "return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook, first, trust)",
         "facts = __import__('dataclasses').replace(facts, clip=0.5 * facts.clip)\n        "
-        "return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook, first)", RULE,
+        "return calibrate_gradient(wanted.rho, facts, T, ratio, choice.outlook, first, trust)", RULE,
     ),
     # the oracle
     Mutant("oracle asked twice", "oracle/oracle.py", "if self._asked:", "if False:", ONCE),
@@ -267,7 +329,7 @@ MUTANTS = [
     ),
     Mutant(
         "each alone: a first release without noise", "engine/solving_alone.py",
-        "drawn = draws_for_first(", "drawn = 0 * draws_for_first(", PREPARED,
+        "drawn = draw_gradient_noise(", "drawn = 0 * draw_gradient_noise(", PREPARED,
     ),
     Mutant(
         "each alone: first noise x 0.5", "engine/solving_alone.py",
@@ -292,8 +354,9 @@ MUTANTS = [
     ),
     Mutant(
         "first release: the same draws in every run", "engine/preparation.py",
-        "return draw_gradient_noise(np.ones(agents, bool), numbers)",
-        "return np.random.default_rng(0).normal(0, 2.0**40, (agents, numbers)).astype(np.int64)", PREPARED,
+        "return draw_gradient_noise(everyone, numbers_of(problem))",
+        "return np.random.default_rng(0).normal(0, 2.0**40, (len(everyone), numbers_of(problem))).astype(np.int64)",
+        PREPARED,
     ),
     Mutant(
         "first release: not stretched for the lattice", "engine/preparation.py",
@@ -313,13 +376,37 @@ MUTANTS = [
     ),
     Mutant(
         "first noise again in the first gradients", "engine/loop.py",
-        "part = part._replace(draws=draw_gradient_noise(np.asarray(part.acts), plan.drawn))",
+        f"part = part._replace({DRAWN})",
         "part = part._replace(draws=(lambda drawn: np.concatenate([np.asarray(draws)[:, : drawn.shape[1]], "
         "drawn[len(draws) :]]) if draws is not None else drawn)(draw_gradient_noise(np.asarray(part.acts), "
         "problem.dim)))", "audit of a lap that prepares",
     ),
     Mutant("new coordinates, old lengths", "problem/agent_records.py", LENGTHS, "self.norm", THERE),
     Mutant("new coordinates, lengths not rounded up", "problem/agent_records.py", LENGTHS, LENGTHS[5:], UP),
+    # masks
+    Mutant("masks: added by both", "privacy/masks.py", "if other > keys.me:", "if True:", CANCEL),
+    Mutant(
+        "masks: the same for another attempt", "privacy/masks.py", "epoch, lap, attempt, count) + listed",
+        "epoch, lap, 0, count) + listed", OTHER_WORDS,
+    ),
+    Mutant(
+        "masks: the same for other members", "privacy/masks.py", "epoch, lap, attempt, count) + listed",
+        "epoch, lap, attempt, count)", OTHER_CLAIM,
+    ),
+    Mutant(
+        "masks: two answers for two models", "privacy/masks.py", "len(chosen), *chosen) + x).digest()",
+        "len(chosen), *chosen)).digest()", ANSWERED,
+    ),
+    Mutant(
+        "masks: a second answer to an earlier attempt", "privacy/masks.py", "number > self._last.number:",
+        "number != self._last.number:", ANSWERED,
+    ),
+    Mutant("masks: a sum over too few", "privacy/masks.py", "if len(chosen) < self._quorum:", "if False:", FEWER),
+    Mutant("masks: words that are not stored", "privacy/masks.py", "self._keep(self._last)", "pass", STORED),
+    Mutant(
+        "masks: nobody lost in the chance to fall apart", "privacy/masks.py", "range(max(0, k - lost), min(k, t) + 1)",
+        "range(k, min(k, t) + 1)", APART,
+    ),
     # sufficient statistics
     Mutant(
         "statistics: off the diagonal counted once", "privacy/statistics.py",

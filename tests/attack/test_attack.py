@@ -298,3 +298,8 @@ def test_what_cannot_be_attacked_is_named_with_its_cure():
     odd = run(make_problem(regulariser=own), "dgd", activations=3)
     with pytest.raises(rd.errors.InputError, match="cannot be undone"):
         infer(View.of(odd, regulariser=own))
+    for whom in ({"collusion": 1}, {"trust": "curator"}):
+        classes = rd.logistic(rd.load_data("breast-cancer"), agents=4, record_norm=1.0)
+        summed = rd.solve(classes, rd.ring(4), activations=3, budget=rd.Budget(1.0, 1e-5), **whom)
+        with pytest.raises(rd.errors.InputError, match="no message has a gradient of one agent"):
+            View.of(summed)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from relaydp.algorithm.relay_gradient import step_of
+from relaydp.algorithm.relay_gradient import momentum_of, step_of
 from relaydp.attack.threat import Guess, Known, Sent, by_visit
 
 
@@ -27,7 +27,7 @@ def relay_gradient(known: Known, sent: Sent) -> Guess:
     hop = jnp.asarray(known.hops, x.dtype)
     k = jnp.floor(hop / steps.lap)
     closes = (hop - k * steps.lap == steps.closing - 1.0)[:, None]
-    v = x + jnp.minimum((k - 1.0) / (k + 2.0), steps.momentum)[:, None] * (x - seen)  # (1)
+    v = x + momentum_of(steps, k)[:, None] * (x - seen)  # (1)
     slope, smooth = known.penalty.slope(new_x)
     t = step_of(steps, k)[:, None]
     moves = t > 0.0  # a step of nothing shows nothing of what was collected

@@ -83,7 +83,7 @@ class View:
             The View.
 
         Raises:
-            InputError: The result has no transcript, or `intercepts` is needed.
+            InputError: The result has no transcript, its agents are seen in sums only, or `intercepts` is needed.
 
         Example:
             >>> import relaydp as rd
@@ -94,6 +94,11 @@ class View:
         """
         if result.transcript is None:
             raise InputError("this result kept no transcript, so there is nothing to attack; run with transcript=True.")
+        if result.trust.sums:
+            raise InputError(
+                "this run shows sums over all agents alone, and no message has a gradient of one agent to be read off; "
+                "needed a run without collusion= or trust='curator'. `relaydp audit` attacks such sums."
+            )
         known, asked = result.config["problem"], result.config["solve"]
         if intercepts is None:
             if known["intercept"] and known["loss"] == "softmax":

@@ -26,7 +26,7 @@ from relaydp.algorithm import find_algorithm
 from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
 from relaydp.arrays import placed
 from relaydp.auditing.canary import Neighbours, built_in, every_canary, neighbours
-from relaydp.auditing.noise import Check, check_noise, check_price, check_values, look, runs_needed
+from relaydp.auditing.noise import Check, check_noise, check_price, check_values, look, look_at_sums, runs_needed
 from relaydp.auditing.report import AuditReport, refuted_by_its_noise, refuted_by_its_plan, sentence_of
 from relaydp.auditing.scores import bound_epsilon, score_runs
 from relaydp.auditing.trials import Evidence, check_memory, collect, public_part
@@ -38,6 +38,7 @@ from relaydp.oracle.randomness import SEED_BITS, Secret, Source, check_seed, cho
 from relaydp.planning.planner import MECHANISMS, make_plan
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import Budget, epsilon_exact
+from relaydp.privacy.trust import trust_of
 from relaydp.problem import Problem
 
 RELEASES = 60  # of all agents together, at least: enough to test their composition, and rare events
@@ -65,6 +66,9 @@ def audit(
     variant: str | None = None,
     steps: Any = "tuned",
     ratio: float | None = None,
+    trust: str | None = None,
+    collusion: int | None = None,
+    quorum: int | None = None,
     first_layer: bool = True,
     progress: bool | Progress | None = None,
 ) -> AuditReport:
@@ -103,6 +107,9 @@ def audit(
         variant: As in `solve`.
         steps: As in `solve`. Default: "tuned".
         ratio: As in `solve`.
+        trust: As in `solve`. What is tested is then what the worst coalition sees, or a reader of what is published.
+        collusion: As in `solve`. The algorithm must be "relay-gradient".
+        quorum: As in `solve`. All agents take part in the runs of an audit.
         first_layer: False: do not test the noise, only distinguish D from D'. Default: True.
         progress: As in `solve`. Default: None, a bar when stderr is a terminal.
 
@@ -136,6 +143,7 @@ def audit(
     by_rule = isinstance(steps, str) and steps == "tuned" and ratio is None  # what plans for accuracy need
     ruled = by_rule and mechanism == "gradient" and find_algorithm(algorithm) is RELAY_GRADIENT
     given = built_in(network.agents, mechanism, int(draw.integers(2**31)), ruled) if problem is None else problem
+    whom = trust_of(trust, collusion, quorum, network.agents)
     pair, others = _neighbours(given, canary, draw)
     sides = [pair.first, pair.second, *others]
     plans = [
@@ -153,6 +161,7 @@ def audit(
             ratio=ratio,
             variant=variant,
             noise=None,
+            trust=whom,
         )
         for side in sides  # all public facts are the same, and so the plan
     ]
@@ -169,6 +178,7 @@ def audit(
         "activations": plan.activations,
         "canary": "given" if isinstance(problem, tuple) else canary,
         "agent": pair.agent,
+        "trust": None if plan.trust is None else plan.trust.to_json(),
         "noise": "secret" if isinstance(source, Secret) else "seed",
         "claimed": plan.epsilon if plan.private else plan.epsilon_paper,
         "delta": budget.delta,
@@ -180,7 +190,7 @@ def audit(
     check_memory(plan, each)
     checks, doubt = [], 1.0 - confidence
     if plan.private and first_layer:
-        checks = _look_at_noise(sides, network, plan, source, facts, NOISE * doubt, progress)
+        checks = _look_at_noise(sides, network, plan, source, facts, NOISE * doubt, pair.agent, progress)
         doubt *= 1.0 - NOISE
         failed = [check for check in checks if not check.passed]
         if failed:
@@ -248,17 +258,22 @@ def _look_at_noise(
     source: Source,
     facts: dict[str, Any],
     doubt: float,
+    victim: int,
     progress: bool | Progress | None,
 ) -> list[Check]:
     """The first layer: cost and values, without noise; then the noise."""
     known = public_part(plan, problems[0], network, placed(np.zeros(problems[0].dim)))
     count = runs_needed(int(plan.route.acts.sum()), plan.facts.dim)
     with shown(progress, f"the noise of {count} runs of {facts['algorithm']}") as report:
-        seen, guess, change = look(problems, network, plan, known, source, report)
+        if plan.sums:
+            seen, asked, change = look_at_sums(problems, network, plan, known, source, victim, report)
+        else:
+            seen, guess, change = look(problems, network, plan, known, source, report)
+            asked = np.asarray(guess.point)[np.flatnonzero(guess.read)]
     noise = [check for part in seen for check in check_noise(part, doubt / len(seen))]
     return [
         check_price(plan, problems[0], network, facts["claimed"], facts["delta"]),
-        check_values(problems, network, plan, guess, change),
+        check_values(problems, network, plan, asked, change),
         *noise,
     ]
 

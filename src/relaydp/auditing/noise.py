@@ -42,6 +42,7 @@ from relaydp.algorithm.base import OBJECTIVE
 from relaydp.arrays import placed
 from relaydp.attack.inference import inference_for, read_messages
 from relaydp.attack.threat import Guess, Known
+from relaydp.auditing.coalition import addition, closing_hops, honest_first, honest_laps, honest_of, left_behind
 from relaydp.engine.loop import run, world_of
 from relaydp.engine.preparation import paced, start_of
 from relaydp.engine.progress import Progress
@@ -208,6 +209,58 @@ def look(
     return seen, first, change
 
 
+def look_at_sums(
+    problems: Sequence[Problem],
+    graph: Graph,
+    plan: Plan,
+    known: Known,
+    source: Source,
+    victim: int,
+    progress: Progress | None = None,
+) -> tuple[list[Seen], np.ndarray, Coordinates | None]:
+    """The same where agents are seen in sums only: the noise that the worst coalition with an eye on `victim` is left
+    with, a release a lap, and the points where one run asked."""
+    honest = honest_of(plan, victim)
+    who, behind = np.flatnonzero(honest), left_behind(plan, honest)
+    x0, count = np.zeros(plan.facts.dim), runs_needed(plan.activations, plan.facts.dim)
+    read = jax.jit(
+        lambda start, steps, sent, added: honest_laps(
+            plan, problems[0].terms, jax.tree.map(jnp.asarray, steps), start, sent, added, honest
+        )
+    )
+    data, rows, early, points, change = np.arange(count) % len(problems), [], [], np.zeros((0, plan.facts.dim)), None
+    for number, which in enumerate(data.tolist()):
+        problem = problems[which]
+        outcome = run(problem, graph, plan, x0, _source(source, number), True, None, addition)
+        change = outcome.coordinates
+        start = known.x0 if change is None else start_of(plan, change, known.x0)
+        laps = read(start, paced(known.steps, change), outcome.sent, outcome.inside)
+        points = np.asarray(laps.point)
+        where = np.repeat(points, len(who), axis=0)
+        means = clipped_means(problem, np.tile(who, len(points)), where, plan.clip, change)
+        rows.append(np.asarray(laps.total) - means.reshape(len(points), len(who), -1).sum(axis=1))
+        if outcome.added is not None:
+            assert outcome.released is not None
+            summed = honest_first(plan, outcome.released[0], outcome.added, honest)
+            unit = plan.facts.clip / _features_bound(problem)
+            early.append(summed - unit * mean_moments(problem)[who].sum(axis=0))
+        if progress is not None:
+            progress((number + 1) * len(plan.route), count * len(plan.route))
+    first_lap = int(plan.preparing > 0)
+    z = np.stack(rows) / behind[first_lap:, None]
+    hop, agent = closing_hops(plan) + plan.preparing, np.full(len(points), victim)
+    if not early:
+        return [Seen(z, data, agent, hop)], points, change
+    before = np.stack(early)[:, None, :] / behind[0]
+    both = np.concatenate([before[:, :, : z.shape[2]], z], axis=1)
+    at, whose = np.array([plan.preparing - 1]), np.array([victim])
+    return (
+        [Seen(before, data, whose, at), Seen(both, data, np.append(whose, agent), np.append(at, hop))],
+        points,
+        change,
+    )
+
+
 def _features_bound(problem: Problem) -> float:
     bound = problem.features_bound()
     assert bound is not None
@@ -247,20 +300,33 @@ def check_price(plan: Plan, problem: Problem, graph: Graph, claimed: float, delt
         rho = (pure**2 / 2.0).sum(axis=0)
         cost = float(np.minimum(pure.sum(axis=0), rho + 2.0 * np.sqrt(rho * math.log(1.0 / delta))).max())
     else:
-        moved = 2.0 * plan.facts.clip / (plan.facts.sizes[None, :] * plan.scales)
+        moved = 2.0 * plan.facts.clip / (plan.facts.sizes[None, :] * _worst_noise(plan))
         cost = epsilon_exact(float((moved**2 / 2.0).sum(axis=0).max()), delta)
     fine = cost <= claimed * (1.0 + 1e-6)
     return Check("price", 0.0 if not fine else 1.0, fine, f"scales that cost epsilon {cost:.4g}, {claimed:.4g} claimed")
 
 
+def _worst_noise(plan: Plan) -> np.ndarray:
+    """The noise beside each agent's records: its own, or what the worst coalition is left with of a lap with as few
+    agents as there may be."""
+    if not plan.sums:
+        return plan.scales
+    assert plan.trust is not None
+    squares, others = plan.scales**2, plan.trust.quorum - plan.trust.collusion - 1
+    left = [
+        squares[:, i] + np.sort(np.delete(squares, i, axis=1), axis=1)[:, :others].sum(axis=1)
+        for i in range(plan.facts.agents)
+    ]
+    return np.sqrt(np.stack(left, axis=1))
+
+
 def check_values(
-    problems: Sequence[Problem], graph: Graph, plan: Plan, guess: Guess, change: Coordinates | None = None
+    problems: Sequence[Problem], graph: Graph, plan: Plan, asked: np.ndarray, change: Coordinates | None = None
 ) -> Check:
-    """The engine's values before noise, at points of a run and far from them, on every data set, and in the coordinates
-    of this run."""
+    """The engine's values before noise, at points where a run asked and far from them, on every data set, and in the
+    coordinates of this run."""
     clip, dim, agents = plan.clip, plan.facts.dim, plan.facts.agents
-    rows = np.flatnonzero(guess.read)
-    seen = guess.point[rows[np.linspace(0, len(rows) - 1, min(POINTS // 2, len(rows))).astype(int)]]
+    seen = asked[np.linspace(0, len(asked) - 1, min(POINTS // 2, len(asked))).astype(int)]
     far = np.random.default_rng(0).normal(size=(POINTS // 2, dim)) * np.logspace(-1, 2, POINTS // 2)[:, None]
     points = np.concatenate([np.zeros((1, dim)), seen, far])
     who = np.tile(np.arange(agents), len(points))

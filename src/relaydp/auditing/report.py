@@ -26,6 +26,7 @@ class AuditReport:
     walk: str | None
     activations: int
     canary: str
+    trust: dict[str, Any] | None  # whom the claim is against
     claimed: float  # epsilon, by the mechanism's own account (published: its paper's)
     delta: float
     epsilon: float  # the best lower bound that applies to the claim
@@ -61,6 +62,7 @@ class AuditReport:
             "walk",
             "activations",
             "canary",
+            "trust",
             "agent",
             "noise",
         )
@@ -123,7 +125,7 @@ def sentence_of(facts: dict[str, Any], best: Bound, verdict: str, runs: int) -> 
     claim = f"epsilon {facts['claimed']:.4g} at delta {facts['delta']:g}"
     sure = f"{100 * facts['confidence']:.12g} % confidence"  # never rounded up to 100
     basis = "a bound for any mechanism" if best.kind == "any" else "a bound against claims of mu-GDP, such as this"
-    who = f"{facts['mechanism']} mechanism of {facts['algorithm']}"
+    who = f"{facts['mechanism']} mechanism of {facts['algorithm']}{_whom(facts)}"
     if verdict == "refuted":
         return (
             f"refuted: the {who} claims {claim}, and {runs} runs show at least {best.epsilon:.4g} ({basis}), at {sure}."
@@ -133,6 +135,16 @@ def sentence_of(facts: dict[str, Any], best: Bound, verdict: str, runs: int) -> 
         f"consistent: the {who} claims {claim}; {runs} runs with the {facts['canary']} canary show at least "
         f"{best.epsilon:.4g} ({basis}), at {sure}.{_what(facts)}"
     )
+
+
+def _whom(facts: dict[str, Any]) -> str:
+    """Whom the claim is against, where it is not everybody else."""
+    trust = facts["trust"]
+    if trust is None or trust["kind"] == "nobody":
+        return ""
+    if trust["kind"] == "curator":
+        return " with a trusted curator"
+    return f" against any {trust['collusion']} of {trust['parties']} agents"
 
 
 def _what(facts: dict[str, Any]) -> str:

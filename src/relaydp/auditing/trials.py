@@ -7,6 +7,9 @@ gradients g~ from the messages (`relaydp.attack`) with the points y where they w
                sum_t ( ||g~_t - g_D'(y_t)|| - ||g~_t - g_D(y_t)|| ) / s_t                     noise in the objective
     residuals  <g~ - (g_D + g_D')/2, v>  for every release of every agent, v the direction of the canary
 
+Where agents are seen in sums only, the adversary is the worst coalition (`auditing.coalition`), and a release is the
+sum over the agents outside it.
+
 Where a run prepares, its first release counts like a gradient, and the others are in the coordinates that came of it.
 
 The ratio is the logarithm of the likelihood ratio if the mechanism is what it claims to be (for noise in the objective
@@ -30,12 +33,13 @@ from relaydp.attack.inference import inference_for, read_messages
 from relaydp.attack.penalty import Penalty
 from relaydp.attack.threat import Guess, Known
 from relaydp.auditing.canary import Neighbours
+from relaydp.auditing.coalition import Laps, addition, honest_first, honest_laps, honest_of, left_behind
 from relaydp.engine.loop import World, begin, scan_turns, turns_of, world_of
 from relaydp.engine.preparation import First, Prepared, draws_for_first, first_of, paced, prepare, start_of
 from relaydp.engine.progress import Progress
 from relaydp.errors import InputError
 from relaydp.graph import Graph, Network, Rounds, network_of
-from relaydp.oracle.randomness import NOISE, Secret, Source, draw_gradient_noise, key_for
+from relaydp.oracle.randomness import NOISE, Secret, Source, draw_gradient_noise, draw_shares, key_for
 from relaydp.planning.run_plan import Plan
 from relaydp.problem import Problem
 
@@ -61,6 +65,7 @@ def collect(
     worlds = [world_of(problem, graph, plan, batched=True) for problem in (pair.first, pair.second)]
     direction = _canary_direction(pair, worlds, x0)
     hidden = isinstance(source, Secret)
+    honest = honest_of(plan, pair.agent) if plan.sums else None
     turns = jax.tree.map(lambda part: placed(part[None]), turns_of(plan, plan.training, hidden))
     asked = first_of(pair.first, plan, hidden) if plan.preparing else None
 
@@ -73,13 +78,20 @@ def collect(
             here, them, x, early, steps = world, suspects, x0, None, plan.steps
             if asked is not None:
                 prepared = prepare(world.agent_records, asked, key, first_drawn)
-                early = _weigh_first(asked, prepared, suspects)
+                early = _weigh_first(plan, asked, prepared, suspects, honest)
                 x, steps = start_of(plan, prepared.coordinates, x0), paced(plan.steps, prepared.coordinates)
                 here, *them = (
                     each._replace(agent_records=each.agent_records.in_coordinates(prepared.coordinates))
                     for each in (world, *suspects)
                 )
             start = begin(plan.algorithm, plan.variant, here, steps, x)
+            if honest is not None:
+                noted = scan_turns(
+                    plan.algorithm, plan.variant, True, here, steps, key, start, now, True, inside=addition
+                )[1][1]
+                sent, added = jax.tree.map(lambda part: part[0], noted)
+                laps = honest_laps(plan, here.terms, jax.tree.map(jnp.asarray, steps), x, sent, added, honest)
+                return _weigh_sums(plan, laps, them, direction, honest, pair.agent, early)
             _, (_, payload) = scan_turns(plan.algorithm, plan.variant, True, here, steps, key, start, now, True)
             guess = read_messages(
                 known._replace(x0=x, steps=jax.tree.map(jnp.asarray, steps)),
@@ -101,10 +113,7 @@ def collect(
         parts = []
         for b in range(batches):
             mine = None if keys is None else keys[b * size : (b + 1) * size]
-            draws = draw_gradient_noise(acts, plan.facts.dim) if hidden else None
-            early = None
-            if hidden and plan.preparing:
-                early = np.stack([draws_for_first(plan.facts.agents, pair.first) for _ in range(size)])
+            draws, early = _draw(plan, pair.first, acts) if hidden else (None, None)
             parts.append(jax.tree.map(np.asarray, batch(world, worlds, mine, draws, early)))
             if progress is not None:
                 progress((side * batches + b + 1) * size * len(plan.route), 2 * batches * size * len(plan.route))
@@ -144,11 +153,30 @@ def public_part(plan: Plan, problem: Problem, graph: Graph, x0: Array) -> Known:
     )
 
 
-def _weigh_first(asked: First, prepared: Prepared, suspects: list[World]) -> Evidence:
+def _draw(plan: Plan, problem: Problem, acts: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Secret noise of a batch of runs: of the gradients, and of the first lap where that prepares."""
+    early = np.stack([draws_for_first(plan, problem) for _ in range(len(acts))]) if plan.preparing else None
+    if not plan.sums:
+        return draw_gradient_noise(acts, plan.facts.dim), early
+    _, r, L = plan.hop_lattices()
+    return draw_shares(acts, np.broadcast_to(r[plan.preparing :], acts.shape), L, plan.facts.dim), early
+
+
+def _weigh_first(
+    plan: Plan, asked: First, prepared: Prepared, suspects: list[World], honest: np.ndarray | None
+) -> Evidence:
     """The same of the first release of a run that prepares. Where the two mean records agree it says nothing."""
     unit = asked.clip / asked.bound
-    first, second = (prepared.released - unit * each.agent_records.moments(asked.bound) for each in suspects)
-    residual, apart, s = (first + second) / 2.0, second - first, asked.scale
+    means = [unit * each.agent_records.moments(asked.bound) for each in suspects]
+    if honest is None:
+        first, second = (prepared.released - mean for mean in means)
+        s = asked.scale
+    else:
+        assert prepared.added is not None
+        summed = honest_first(plan, prepared.released[0], prepared.added, honest)
+        first, second = ((summed - jnp.sum(mean[honest], axis=0))[None] for mean in means)
+        s = jnp.asarray(left_behind(plan, honest)[:1])
+    residual, apart = (first + second) / 2.0, second - first
     size = jnp.sqrt(jnp.sum(apart * apart))
     along = jnp.sum(apart, axis=0) / jnp.where(size > 0.0, size, 1.0)
     ratio = jnp.sum(jnp.sum(residual * apart, axis=1) / s**2)
@@ -175,10 +203,34 @@ def _weigh(
         # if the noise is neither on gradients nor in objectives, s is not its scale: all releases have equal weight
         each = jnp.sum(residual * apart, axis=1) / (s**2 if plan.mechanism == "gradient" else jnp.ones_like(s))
     found = Evidence(jnp.sum(each), residual @ direction, jnp.sum((_length(apart) / s) ** 2))
-    if early is None:
-        return found
-    residuals = jnp.concatenate([early.residuals, found.residuals])
-    return Evidence(early.ratio + found.ratio, residuals, early.reach + found.reach)
+    return found if early is None else _both(early, found)
+
+
+def _weigh_sums(
+    plan: Plan,
+    laps: Laps,
+    suspects: list[World],
+    direction: Array,
+    honest: np.ndarray,
+    victim: int,
+    early: Evidence | None,
+) -> Evidence:
+    """One run's ratio and residuals where agents are seen in sums only: as the worst coalition computes them."""
+    others = np.flatnonzero(honest & (np.arange(len(honest)) != victim))
+    laps_, left = len(laps.point), laps.total
+    for i in others.tolist():  # their records are the same under D and under D'
+        left = left - _mean_gradients(suspects[0], np.full(laps_, i), laps.point)
+    first, second = (left - _mean_gradients(world, np.full(laps_, victim), laps.point) for world in suspects)
+    residual, apart = (first + second) / 2.0, second - first
+    s = jnp.asarray(left_behind(plan, honest)[int(plan.preparing > 0) :])
+    ratio = jnp.sum(jnp.sum(residual * apart, axis=1) / s**2)
+    found = Evidence(ratio, residual @ direction, jnp.sum((_length(apart) / s) ** 2))
+    return found if early is None else _both(early, found)
+
+
+def _both(early: Evidence, later: Evidence) -> Evidence:
+    residuals = jnp.concatenate([early.residuals, later.residuals])
+    return Evidence(early.ratio + later.ratio, residuals, early.reach + later.reach)
 
 
 def _length(rows: Float[Array, "rows dim"]) -> Float[Array, " rows"]:
