@@ -153,7 +153,7 @@ def test_the_problem_predicts_the_same():
     problem = rd.logistic(data, agents="site", l2=1e-2, intercept=True, record_norm=0.8)
     assert (problem.predict(model.result_.x, data.X) == model.predict(X)).all()
     bare = {"transcript": False, "trace": False, "reference": False}  # as the estimator asks: one compiled program
-    asked = {"budget": rd.Budget(3.0, 1e-5), "walk": "tour", "activations": 20, "seed": 0, **bare}
+    asked = {"budget": rd.Budget(3.0, 1e-5), "walk": "tour", "activations": 20, "seed": 0, "trust": "curator", **bare}
     assert rd.solve(problem, rd.ring(3), **asked).x.tobytes() == model.result_.x.tobytes()
 
 
@@ -269,15 +269,15 @@ def test_missing_bounds_refuse_to_fit():
         ({"bounds": "fit"}, None, r"must be \(low, high\)"),
         ({"delta": 0.0}, None, "delta"),
         ({"delta": 0.9, "random_state": None}, None, "must be from 1e-30 to 0.5"),
-        ({"delta": 0.1, "random_state": None}, None, "an agent with 15 records"),
-        ({"delta": 0.02, "random_state": None}, SITES, "an agent with 50 records"),
+        ({"delta": 0.1, "random_state": None}, None, "an agent with 120 records"),
+        ({"delta": 0.02, "random_state": None}, SITES, "an agent with 120 records"),
         ({"delta": 1e-300, "random_state": None}, None, "must be from 1e-30"),
         ({"account": PrivacyAccount(9.0, 1e-5)}, None, "random_state=0 was given with an account"),
         ({"classes": None, "random_state": None}, None, r"needs classes=\["),
         ({"classes": ["no"]}, None, "two or more"),
         ({"classes": ["no", "maybe"]}, None, "'yes' is none"),
         ({"classes": ["no", 1]}, None, "all texts or all numbers"),
-        ({"agents": 1}, None, "2 or more"),
+        ({"agents": 0}, None, "1 or more"),
         ({"random_state": -1}, None, "seed"),
         ({"account": 5.0}, None, "PrivacyAccount"),
         ({}, ["a"] * 120, "two sites"),
@@ -409,6 +409,8 @@ def test_an_accounts_own_delta_is_held_to_the_records():
         PrivacyAccount(1.0, 1e-300)
     account = PrivacyAccount(3.0, 0.1)
     with pytest.raises(PrivacyError, match="an agent with 15 records"):
+        RelayLogisticRegression(**CLASSED, trust="nobody", account=account).fit(X, TWO)
+    with pytest.raises(PrivacyError, match=f"an agent with {len(X)} records"):  # a curator has all
         RelayLogisticRegression(**CLASSED, account=account).fit(X, TWO)
     assert account.fits == []
     insisting = PrivacyAccount(9.0, 0.1, allow_large_delta=True)

@@ -121,7 +121,7 @@ def test_files_of_settings_and_estimators_have_no_such_split(tmp_path):
             assert found.exit_code == 2 and found.stderr.startswith("error: "), found.output
             assert "agents" in found.stderr
     fit = RelayLogisticRegression(bounds=(0, 1), classes=[0, 1], agents=partition.dirichlet(3, 50.0))
-    with pytest.raises(InputError, match="must be a whole number, 2 or more. Or pass sites="):
+    with pytest.raises(InputError, match="must be a whole number, 1 or more. Or pass sites="):
         fit.fit(X, Y)
 
 

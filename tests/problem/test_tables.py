@@ -89,7 +89,7 @@ def test_every_door_scales_alike(tmp_path):
     public = {"bounds": (LOW, HIGH), "classes": [0, 1], "one_hot": [[1, 2, 3], [5, 6]]}
     model = rd.RelayLogisticRegression(**public, agents=4, l2=0.01, activations=5, random_state=0).fit(X, y)
     bare = {"transcript": False, "trace": False, "reference": False}
-    asked = {"budget": rd.Budget(1.0, 1e-5), "walk": "tour", "activations": 5, "seed": 0, **bare}
+    asked = {"budget": rd.Budget(1.0, 1e-5), "walk": "tour", "activations": 5, "seed": 0, "trust": "curator", **bare}
     found = rd.solve(mine, rd.ring(4), **asked).x
     assert found.tobytes() == model.result_.x.tobytes()
     assert (mine.predict(found, X) == model.predict(X)).all()

@@ -19,14 +19,18 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from relaydp.algorithm import find_algorithm
+from relaydp.algorithm.relay_gradient import RELAY_GRADIENT
 from relaydp.data import Records
 from relaydp.engine import solve
 from relaydp.errors import InputError, PrivacyError, short
 from relaydp.estimator.scaling import ends_of
 from relaydp.graph import Graph, from_edges, graph_named
 from relaydp.oracle.randomness import SEED_BITS, check_seed
+from relaydp.planning.planner import AUTO
 from relaydp.privacy import Budget, PrivacyAccount
 from relaydp.privacy.account import Overspent
+from relaydp.privacy.trust import CURATOR, NOBODY
 from relaydp.problem import Problem
 from relaydp.problem.bounds import TYPICAL, Scale, as_groups, scale_records
 from relaydp.problem.loss import CustomLoss
@@ -53,6 +57,9 @@ class RelayEstimator(BaseEstimator):
     algorithm: Any
     walk: Any
     activations: Any
+    trust: Any
+    collusion: Any
+    quorum: Any
     account: Any
     random_state: Any
     # what `fit` leaves for `predict`
@@ -110,6 +117,7 @@ class RelayEstimator(BaseEstimator):
         if norm is None and self.one_hot is None and bounds is not None and budget is not None:
             norm = TYPICAL  # noise pays for the norm; without noise nothing need be shrunk
         codes, names = self._sites(sites, len(X))
+        whom = self._trust(budget)
         problem = build(
             Records(X, labels, groups={SITE: codes}, name="X"),
             agents=SITE,
@@ -133,6 +141,7 @@ class RelayEstimator(BaseEstimator):
                 walk=self.walk,
                 seed=_seed(self.random_state),
                 account=self.account,
+                **whom,
                 transcript=False,
                 trace=False,
                 reference=False,
@@ -154,6 +163,25 @@ class RelayEstimator(BaseEstimator):
         self.epsilon_planned_ = result.epsilon_planned
         self.n_iter_ = result.plf
 
+    def _trust(self, budget: Budget | None) -> dict[str, Any]:
+        """Whom a private fit is against, as `solve` takes it: whoever reads what is published, where nothing else is
+        said. This process has all records, so that noise against sites which collude protects nobody from it."""
+        asked = {"trust": self.trust, "collusion": self.collusion, "quorum": self.quorum}
+        given = {name: value for name, value in asked.items() if value is not None}
+        if budget is None:
+            if given:
+                name, value = next(iter(given.items()))
+                raise PrivacyError(
+                    f"{name}={short(value)} with epsilon=inf; it says whom a budget is against. Pass a finite epsilon, "
+                    "or leave it out."
+                )
+            return {}
+        if given:
+            return given
+        method = RELAY_GRADIENT if self.algorithm == AUTO else find_algorithm(self.algorithm)
+        able = method.takes_sums and (method.walks is None or self.walk in method.walks)
+        return {"trust": CURATOR if able else NOBODY}
+
     def _groups(self, features: int) -> list[list[int]] | None:
         """The declared groups as positions: names are those of the frame that `fit` got."""
         if self.one_hot is None:
@@ -165,8 +193,8 @@ class RelayEstimator(BaseEstimator):
     def _sites(self, sites: Any, records: int) -> tuple[np.ndarray, np.ndarray]:
         """Each record's agent, and the agents' names in order."""
         if sites is None:
-            if isinstance(self.agents, bool) or not isinstance(self.agents, Integral) or self.agents < 2:
-                raise InputError(f"agents={self.agents!r}; it must be a whole number, 2 or more. Or pass sites=.")
+            if isinstance(self.agents, bool) or not isinstance(self.agents, Integral) or self.agents < 1:
+                raise InputError(f"agents={self.agents!r}; it must be a whole number, 1 or more. Or pass sites=.")
             names = np.arange(min(int(self.agents), records))
             return np.sort(np.arange(records) % len(names)), names
         try:

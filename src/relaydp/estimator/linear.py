@@ -17,11 +17,12 @@ from relaydp.estimator.scaling import target_scale
 class RelayLinearRegression(RegressorMixin, RelayEstimator):
     """Ridge regression over several sites, private for every record, as a scikit-learn regressor.
 
-    It simulates the consortium in this process. Features and targets are scaled from their bounds into [-1, 1]; a
-    feature's 0 stays 0 where it lies between the bounds, and elsewhere their middle becomes 0. What is minimised is the
-    mean over sites of each site's mean of (prediction - target)^2 / 2, plus (l2/2) ||w||^2 + l1 ||w||_1, on scaled
-    features and targets: for sites of equal size and l1=0 that is sklearn.linear_model.Ridge with alpha = l2 * number
-    of records on the scaled features. The attributes are set by `fit`, and none of them holds a record.
+    It runs all sites in this process, which has their records. Features and targets are scaled from their bounds into
+    [-1, 1]; a feature's 0 stays 0 where it lies between the bounds, and elsewhere their middle becomes 0. What is
+    minimised is the mean over sites of each site's mean of (prediction - target)^2 / 2, plus (l2/2) ||w||^2 + l1
+    ||w||_1, on scaled features and targets: for sites of equal size and l1=0 that is sklearn.linear_model.Ridge with
+    alpha = l2 * number of records on the scaled features. The attributes are set by `fit`, and none of them holds a
+    record.
 
     Args:
         epsilon: How much one fit may leak of any record. math.inf, and nothing else, fits without privacy. Default: 1.
@@ -44,10 +45,17 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
         l2: Weight of the ridge, on coefficients of scaled features. Default: 0.
         fit_intercept: Whether to add a constant, which nothing penalises. Default: True.
         algorithm: A name from `relaydp.algorithms()`; one that minimises exactly is for simulations alone. Default:
-            "auto", which is "sufficient-statistics" for a fit with a budget and many records, and else "recal".
+            "auto": for a fit with a budget "relay-gradient"; with trust="nobody" "sufficient-statistics" where there
+            are many records, and else "recal".
         walk: How the baton travels. Default: "tour", which visits everybody in turn.
         activations: How often each site acts. Default: chosen from public facts, 300 without privacy; once where
             statistics are released.
+        trust: Whom a private fit is against. "curator": whoever reads what is published, the model and all that led to
+            it. "nobody": all other sites, too, as in a consortium whose members trust nobody; that takes more noise.
+            Default: "curator" where nothing is said of `collusion`, since this process has all records; "nobody" for
+            an algorithm or a walk that has no sums of laps.
+        collusion: Instead of trust, to simulate a consortium: the most sites that collude. Default: None.
+        quorum: With collusion: the fewest sites in a lap. Default: all of them.
         account: A PrivacyAccount that this fit is charged to. Default: None.
         random_state: None (the default), for a private fit: its noise is secret and kept nowhere. An int, a RandomState
             or a Generator makes the fit a simulation, which can be repeated bit for bit and promises nothing: whoever
@@ -100,6 +108,9 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
         algorithm: str = defaults.ALGORITHM,
         walk: str = defaults.WALK,
         activations: int | None = None,
+        trust: str | None = None,
+        collusion: int | None = None,
+        quorum: int | None = None,
         account: Any = None,
         random_state: Any = None,
     ) -> None:
@@ -118,6 +129,9 @@ class RelayLinearRegression(RegressorMixin, RelayEstimator):
         self.algorithm = algorithm
         self.walk = walk
         self.activations = activations
+        self.trust = trust
+        self.collusion = collusion
+        self.quorum = quorum
         self.account = account
         self.random_state = random_state
 

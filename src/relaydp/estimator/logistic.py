@@ -20,9 +20,9 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
 
     There are two classes or more.
 
-    It simulates the consortium in this process. Features are scaled from `bounds` into [-1, 1]: where 0 lies between
-    the bounds it stays 0, elsewhere the middle becomes 0. What is minimised is the mean over sites of each site's mean
-    loss, plus (l2/2) ||w||^2 + l1 ||w||_1 on scaled features: for sites of equal size and l1=0 that is
+    It runs all sites in this process, which has their records. Features are scaled from `bounds` into [-1, 1]: where 0
+    lies between the bounds it stays 0, elsewhere the middle becomes 0. What is minimised is the mean over sites of each
+    site's mean loss, plus (l2/2) ||w||^2 + l1 ||w||_1 on scaled features: for sites of equal size and l1=0 that is
     sklearn.linear_model.LogisticRegression with C = 1 / (l2 * number of records) on the scaled features. The attributes
     are set by `fit`, and none of them holds a record.
 
@@ -47,10 +47,16 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         l2: Weight of the ridge, on coefficients of scaled features. Default: 0.
         fit_intercept: Whether to add a constant, which nothing penalises. Default: True.
         algorithm: A name from `relaydp.algorithms()`; one that minimises exactly is for simulations alone. Default:
-            "auto": "relay-gradient" for a fit with a budget on a walk with laps, with l1=0 and an l2 that is small
-            beside the noise; else "recal".
+            "auto": "relay-gradient" for a fit with a budget on a walk with laps; with trust="nobody" only where l1=0
+            and l2 is small beside the noise; else "recal".
         walk: How the baton travels. Default: "tour", which visits everybody in turn.
         activations: How often each site acts. Default: chosen from public facts, 300 without privacy.
+        trust: Whom a private fit is against. "curator": whoever reads what is published, the model and all that led to
+            it. "nobody": all other sites, too, as in a consortium whose members trust nobody; that takes more noise.
+            Default: "curator" where nothing is said of `collusion`, since this process has all records; "nobody" for
+            an algorithm or a walk that has no sums of laps.
+        collusion: Instead of trust, to simulate a consortium: the most sites that collude. Default: None.
+        quorum: With collusion: the fewest sites in a lap. Default: all of them.
         account: A PrivacyAccount that this fit is charged to. Default: None.
         random_state: None (the default), for a private fit: its noise is secret and kept nowhere. An int, a RandomState
             or a Generator makes the fit a simulation, which can be repeated bit for bit and promises nothing: whoever
@@ -104,6 +110,9 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         algorithm: str = defaults.ALGORITHM,
         walk: str = defaults.WALK,
         activations: int | None = None,
+        trust: str | None = None,
+        collusion: int | None = None,
+        quorum: int | None = None,
         account: Any = None,
         random_state: Any = None,
     ) -> None:
@@ -122,6 +131,9 @@ class RelayLogisticRegression(ClassifierMixin, RelayEstimator):
         self.algorithm = algorithm
         self.walk = walk
         self.activations = activations
+        self.trust = trust
+        self.collusion = collusion
+        self.quorum = quorum
         self.account = account
         self.random_state = random_state
 
