@@ -319,7 +319,6 @@ BAD = {
     "fitted ranges": ([*UNSEEN, "--epsilon", 1, "--ranges", "fit-public"], ["fit-public", "LOW,HIGH"]),
     "least squares without a bound": ([*UNSEEN, "--epsilon", 1, "--loss", "least-squares"], ["clip in [problem]"]),
     "sizes in words": (["--sizes", "many", "--features", 3, "--epsilon", 1], ["--sizes 'many'", "8x1500"]),
-    "one agent": (["--sizes", "100", "--features", 3, "--epsilon", 1], ["2 agents or more"]),
     "an empty agent": (["--sizes", "100,0", "--features", 3, "--epsilon", 1], ["1 record or more"]),
     "graph of another size": ([*UNSEEN, "--epsilon", 1, "--graph", "grid:2x2"], ["4 agents"]),
     "no bound": (["--data", "breast-cancer", "--ranges", "fit", "--epsilon", 1], ["fit-public"]),

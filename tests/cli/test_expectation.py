@@ -11,7 +11,7 @@ import relaydp as rd
 from relaydp.cli.main import app
 from relaydp.data.fit_of_ranges import check_ranges
 from relaydp.planning.accuracy import noise_of
-from relaydp.report.expectation import LOW_GAIN, tell_baselines, tell_expected, warn_of
+from relaydp.report.expectation import LOW_GAIN, left_of_zero, tell_baselines, tell_expected, warn_of
 from relaydp.result import Baselines
 
 BUDGET = rd.Budget(1.0, 1e-5)
@@ -22,8 +22,8 @@ def call(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-def planned(sizes, budget=BUDGET):
-    return rd.plan(rd.public_facts(sizes, features=20), rd.ring(len(sizes)), budget)
+def planned(sizes, budget=BUDGET, **whom):
+    return rd.plan(rd.public_facts(sizes, features=20), rd.ring(len(sizes)), budget, **whom)
 
 
 def test_a_plan_says_what_accuracy_to_expect_and_so_does_its_json():
@@ -42,12 +42,26 @@ def test_a_plan_for_the_objective_says_nothing_of_accuracy():
     assert plan.expected is None and tell_expected(plan.expected) == "" and warn_of(plan) == []
 
 
-def test_what_the_warning_advises_is_enough():
+@pytest.mark.parametrize("loss", ["least-squares", "huber"])
+def test_a_regression_that_can_expect_little_is_told_so(loss):
+    def made(records):
+        facts = rd.public_facts([records] * 4, features=10, loss=loss, label_bound=1.0, record_norm=1.0)
+        return rd.plan(facts, rd.ring(4), BUDGET)
+
+    [text] = warn_of(made(60))
+    assert "model of zeros" in text and "More records" in text
+    assert warn_of(made(20_000)) == []
+    assert left_of_zero(made(60)) > left_of_zero(made(600)) > left_of_zero(made(20_000)) > 0
+
+
+@pytest.mark.parametrize("whom", [{}, {"collusion": 1}, {"trust": "curator"}])
+def test_what_the_warning_advises_is_enough(whom):
     """With as many records, or the epsilon, that it names, the same forecast is not low any more."""
-    few = planned([30] * 8)
+    few = planned([12] * 8, **whom)
     [text] = warn_of(few)
+    assert ("collusion=" in text) == (not whom)
     times, epsilon = (float(re.search(pattern, text)[1]) for pattern in (r"([\d.]+) times", r"epsilon of ([\d.]+)"))
-    for plan in (planned([round(30 * times)] * 8), planned([30] * 8, rd.Budget(epsilon, 1e-5))):
+    for plan in (planned([round(12 * times)] * 8, **whom), planned([12] * 8, rd.Budget(epsilon, 1e-5), **whom)):
         assert plan.expected.middle == pytest.approx(LOW_GAIN, abs=0.02)
 
 

@@ -112,6 +112,13 @@ def test_every_combination_is_one_case_and_no_other():
     assert study.runs == 3 * len(found)
 
 
+def test_whom_a_budget_is_against_belongs_to_the_runs_that_have_one():
+    runs = {"collusion": 1, "quorum": 3}
+    study = Study.of({"study": {"data": ["breast-cancer"], "agents": [4], "budgets": [1.0, "none"]}, "run": runs})
+    asked = [{name: case.tables["run"][name] for name in runs} for case in study.cases]
+    assert asked == [runs, {"collusion": None, "quorum": None}]
+
+
 def test_algorithms_that_work_in_rounds_have_no_walks():
     study = Study.of({"study": {"algorithms": ["recal", "nids"], "walks": ["random", "cyclic", "tour"]}})
     assert [(case.coordinates["algorithm"], case.coordinates["walk"]) for case in study.cases] == [
@@ -166,7 +173,7 @@ def test_blocks_share_the_seeds_out_evenly(seeds, block):
         ("[study]\nalgorithm = ['recal']", "Did you mean 'algorithms'?"),
         ("[studies]\nseeds = 2", "Did you mean 'study'?"),
         ("study = 3", "must be a table, [study]"),
-        ("[study]\nagents = [1]", "needed a count of 2 or more"),
+        ("[study]\nagents = [0]", "needed a count of 1 or more"),
         (
             '[study]\nwalks = ["tour"]\n[run]\nwalk = "cyclic"',
             "line 4: run.walk is fixed here and varied by study.walks",

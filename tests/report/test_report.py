@@ -348,6 +348,15 @@ def test_the_story_and_the_tiles_tell_the_runs_numbers(saved):
     assert result.guarantee[1:] in page.text  # the promise, in the certificate
 
 
+@pytest.mark.parametrize("whom", [{}, {"collusion": 1}, {"trust": "curator"}], ids=["nobody", "masked", "curator"])
+def test_the_story_says_whom_the_promise_is_against(problem, whom, tmp_path):
+    asked = {"budget": rd.Budget(2.0, 1e-5), "activations": 3, "progress": False}
+    result = rd.solve(problem, rd.ring(4), **asked, **whom)
+    page = Reader(make_page(read_sources([result.save(tmp_path / "run")])))
+    assert page.text.count(f"against {result.trust.against}") == 2  # in the story, and in the certificate
+    assert ("other agents included" in page.text) == (not whom)
+
+
 def test_colours_can_be_told_from_their_ground():
     """WCAG 2: text 4.5, lines 3, in both themes."""
     pairs = dict(re.findall(r"--([\w-]+): light-dark\((#\w{6}, #\w{6})\);", asset("page.css")))

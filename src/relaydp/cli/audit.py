@@ -9,7 +9,7 @@ import typer
 from relaydp import defaults
 from relaydp.cli import choices
 from relaydp.cli.choices import among
-from relaydp.cli.options import GRAPH, PRIVACY, RUN, AsJson, Quiet, flag, print_json
+from relaydp.cli.options import GRAPH, PRIVACY, RUN, AsJson, Collusion, Quiet, flag, print_json
 from relaydp.cli.progress import step_bar
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def audit(
     ] = "gradient",
     epsilon: Annotated[float, typer.Option(help="The epsilon to test.", rich_help_panel=PRIVACY)] = 1.0,
     delta: Annotated[float, typer.Option(help="The delta of that epsilon.", rich_help_panel=PRIVACY)] = defaults.DELTA,
+    collusion: Collusion = None,
     variant: Annotated[
         str | None,
         flag(
@@ -77,6 +78,7 @@ def audit(
     relaydp audit --epsilon 0.5
     relaydp audit --mechanism published --runs 30000
     relaydp audit --algorithm pg-extra --canary mislabelled --json
+    relaydp audit --algorithm relay-gradient --agents 4 --collusion 1
 
     \b
     Exit codes:
@@ -99,6 +101,7 @@ def audit(
             confidence=confidence,
             seed=seed,
             variant=variant,
+            collusion=collusion,
             progress=tell.hops(f"runs of {algorithm}"),
         )
     if json_:

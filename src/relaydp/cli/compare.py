@@ -79,14 +79,14 @@ def compare(
         from relaydp.report.figures import check_figure
 
         check_figure(figure)
-    from relaydp.settings.config import build, read_config
+    from relaydp.settings.config import TRUSTING, build, read_config
 
     check_saved(out, overwrite, "comparison.json")
     if seeds < 1:
         raise InputError(f"--seeds {seeds} is too few; needed 1 or more.")
     given = passed(data, agents, budget, graph=graph, activations=activations)
     found, network, asked = build(read_config(config, given), simulated=True)
-    for name in ("limits", "prior"):
+    for name in ("limits", "prior", *TRUSTING):
         if name in asked:  # leaving an agent's limit unheeded would break its promise
             raise InputError(f"{config} has {name}, which a comparison does not take; leave it out, or use `run`.")
     names = "all" if algorithms.strip() == "all" else [name.strip() for name in algorithms.split(",") if name.strip()]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from relaydp.report import Curve
 
 AGENTS, EPSILON, DELTA = 8, 1.0, 1e-5
+MASKED = (4, 1)  # how many agents may collude in the rows with masks
 SEEDS, ALONE_SEEDS = 16, 4  # runs of the relay, and of all agents alone, that medians are taken over
 BARE = 300  # laps without privacy
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -103,22 +105,32 @@ def _train(figure: Path | None, seed: int, console: Console, report: Report) -> 
         budgets = [budget] if figure is None else [rd.Budget(epsilon=epsilon, delta=DELTA) for epsilon in EPSILONS]
         seeds = range(seed, seed + SEEDS)
         runs = [rd.sweep(problem, graph, seeds, [each], reference=False, progress=two) for each in budgets]
+        masked = [rd.solve(problem, graph, budget=budget, progress=False, collusion=t, **options) for t in MASKED]
+        summed = {
+            t: [rd.sweep(problem, graph, seeds, [each], reference=False, progress=two, collusion=t) for each in budgets]
+            for t in MASKED
+        }
         three(0, 1)
         bare, alone, apart = others.result()
-    summary = _summary(problem, bare, private, alone, runs[budgets.index(budget)], apart, seed)
+    here = budgets.index(budget)
+    shared = [(t, result, summed[t][here]) for t, result in zip(MASKED, masked, strict=True)]
+    summary = _summary(problem, bare, private, alone, runs[here], shared, apart, seed)
     if figure is not None:
         from relaydp.report import draw_demo
 
         report("drawing")
         summary["medians"] = [row for one in runs for row in one.medians()]
-        together = _curve(budgets, lambda b: runs[budgets.index(b)].accuracy)
-        own = _curve(budgets, lambda b: _alone_accuracies(problem, b))
+        curves = {
+            **{f"masked, t = {t}": _curve(budgets, summed[t]) for t in reversed(MASKED)},
+            "relay, trust in nobody": _curve(budgets, runs),
+        }
+        curves["each agent alone"] = _curve(budgets, [Accuracies(_alone_accuracies(problem, b)) for b in budgets])
         assert bare.trace is not None and private.trace is not None
         traces = {
             "without privacy": (bare.trace.activations, bare.trace.accuracy),
             f"epsilon {EPSILON:g}": (private.trace.activations, private.trace.accuracy),
         }
-        draw_demo(figure, together, own, bare.accuracy, traces)
+        draw_demo(figure, curves, bare.accuracy, traces)
         summary["figure"] = str(figure)
     return summary
 
@@ -131,12 +143,17 @@ def _alone_accuracies(problem: rd.Problem, budget: rd.Budget) -> np.ndarray:
     return np.concatenate([rd.solve_alone(problem, budget, seed=seed).accuracy for seed in range(ALONE_SEEDS)])
 
 
-def _curve(budgets: list[rd.Budget], accuracies: Any) -> Curve:
+class Accuracies(NamedTuple):
+    accuracy: np.ndarray
+
+
+def _curve(budgets: list[rd.Budget], runs: Sequence[Accuracies | rd.Sweep]) -> Curve:
+    """Percentiles over the runs of each budget."""
     import numpy as np
 
     from relaydp.report import Curve
 
-    values = [accuracies(budget) for budget in budgets]
+    values = [one.accuracy for one in runs]
     low, middle, high = ([float(np.percentile(v, p)) for v in values] for p in (10, 50, 90))
     return Curve([budget.epsilon for budget in budgets], middle, low, high)
 
@@ -147,10 +164,12 @@ def _summary(
     private: rd.Result,
     alone: Alone,
     runs: rd.Sweep,
+    shared: list[tuple[int, rd.Result, rd.Sweep]],
     apart: list[Alone],
     seed: int,
 ) -> dict[str, Any]:
-    """`private` and `alone` had secret noise and carry a promise; `runs` and `apart` are simulations of their plans."""
+    """`private`, `alone` and the results in `shared` had secret noise and carry a promise; `runs`, `apart` and the
+    sweeps in `shared` are simulations of their plans."""
     import numpy as np
 
     apart_accuracy = np.concatenate([one.accuracy for one in apart])
@@ -161,6 +180,17 @@ def _summary(
             "accuracy_min": float(accuracy.min()),
             "accuracy_max": float(accuracy.max()),
             "objective": float(np.median(objective)),
+        }
+
+    def private_row(who: str, result: rd.Result, several: rd.Sweep) -> dict[str, Any]:
+        return {
+            "who": who,
+            "accuracy": result.accuracy,
+            **simulated(several.accuracy, several.objective),
+            "epsilon": result.epsilon,
+            "epsilon_paper": result.epsilon_paper,
+            "plf": result.plf,
+            "messages": result.messages,
         }
 
     return {
@@ -182,15 +212,8 @@ def _summary(
                 "plf": bare.plf,
                 "messages": bare.messages,
             },
-            {
-                "who": f"relay, epsilon {EPSILON:g}",
-                "accuracy": private.accuracy,
-                **simulated(runs.accuracy, runs.objective),
-                "epsilon": private.epsilon,
-                "epsilon_paper": private.epsilon_paper,
-                "plf": private.plf,
-                "messages": private.messages,
-            },
+            private_row(f"relay, epsilon {EPSILON:g}", private, runs),
+            *(private_row(f"masked, t = {t}", result, several) for t, result, several in shared),
             {
                 "who": f"alone, epsilon {EPSILON:g}",
                 "accuracy": float(np.median(alone.accuracy)),
@@ -225,7 +248,7 @@ def _print(console: Console, summary: dict[str, Any]) -> None:
             str(row["messages"]),
         )
     console.print(table)
-    relay, alone = summary["rows"][1:]
+    relay, alone = summary["rows"][1], summary["rows"][-1]
     console.print(
         f"accuracy is this run's: private, with secret noise, another one each time (alone: the median of {AGENTS} "
         f"agents). median, and loss, are of simulations: the relay's over {SEEDS} seeds "
@@ -235,8 +258,9 @@ def _print(console: Console, summary: dict[str, Any]) -> None:
     console.print(
         f"epsilon is exact; by the paper's formula the same noise costs {relay['epsilon_paper']:.3f} (relay) and "
         f"{alone['epsilon_paper']:.3f} (alone). It covers every record of every agent against all who see the batons, "
-        "the other agents included. Each private row is a release of its own: on records of yours their costs would "
-        "add up. Accuracy (test records) and loss are the demo's own measurement and not covered."
+        "the other agents included, and in the rows called masked against any t of them. Each private row is a release "
+        "of its own: on records of yours their costs would add up. Accuracy (test records) and loss are the demo's own "
+        "measurement and not covered."
     )
     console.print(f"Before the run: {expectation.tell_expected(summary['expected_gain'])}")
     if "figure" in summary:

@@ -60,6 +60,7 @@ def verify(file: File, delta: Delta = None, json_: AsJson = False, quiet: Quiet 
         _check_delta(chance, folder)
     with step_bar(quiet or json_, "recomputing every agent's epsilon"):
         from relaydp.privacy import verify as check
+        from relaydp.privacy.trust import trust_from
 
         found = check(saved, chance)
     reasons = [*found.reasons, *_broken_claims(folder, found), *_broken_certificate(folder, saved, run, found)]
@@ -70,7 +71,9 @@ def verify(file: File, delta: Delta = None, json_: AsJson = False, quiet: Quiet 
         keys = ["agent", "releases", "rho", "limit_rho", "epsilon", "account", "epsilon_pld", "epsilon_rdp"]
         _print_table(names, [[row[key] for key in keys] for row in found.to_json()["agents"]])
         if not reasons:
-            typer.echo(f"holds: as charged, epsilon {found.epsilon:.6g} at delta {found.delta:g}.{_caveat(run, saved)}")
+            whom = f", against {trust_from(saved['trust']).against}" if "trust" in saved else ""
+            cost = f"epsilon {found.epsilon:.6g} at delta {found.delta:g}{whom}"
+            typer.echo(f"holds: as charged, {cost}.{_caveat(run, saved)}")
     if reasons:
         typer.echo("\n".join(["does not hold:", *(f"  {text}" for text in reasons)]), err=True)
         raise typer.Exit(BROKEN)

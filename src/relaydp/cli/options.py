@@ -99,6 +99,17 @@ On = Annotated[
 # ---------------------------------------------------------------- groups
 
 
+Collusion = Annotated[
+    int | None,
+    flag(
+        PRIVACY,
+        "The most agents that collude: they are seen in sums only, and share the noise. Default: all others, and each "
+        "hides its records by its own noise.",
+        "N",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class DataOptions:
     """Whose records."""
@@ -217,6 +228,13 @@ class BudgetOptions:
         flag(MAIN, "Privacy budget: how much the whole run may leak about any record. Without it, no privacy."),
     ] = None
     delta: Annotated[float | None, flag(PRIVACY, DELTA_TEXT[:-1] + "; below 1/m for agents with m records.")] = None
+
+
+@dataclass(frozen=True)
+class TrustOptions:
+    """Whom the budget's promise is against."""
+
+    collusion: Collusion = None
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,6 +21,7 @@ from relaydp.cli.options import (
     LossOptions,
     Quiet,
     RunOptions,
+    TrustOptions,
     flag,
     passed,
     print_json,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from relaydp.planning.run_plan import Plan
     from relaydp.settings.config import RunSection
 
-PREPARES = ", the first for mean records and classes"
+PREPARES = ", the first for the classes' means"
 COLUMNS = ("label", "groups", "drop")  # options that name columns of a file
 AROUND = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 4, 8)  # rows of the curve, in multiples of the choice
 ROWS = 8  # of them, those next to the choice
@@ -42,6 +44,7 @@ ROWS = 8  # of them, those next to the choice
 @spread
 def plan(
     budget: BudgetOptions,
+    whom: TrustOptions,
     data: DataOptions,
     columns: ColumnOptions,
     agents: AgentOptions,
@@ -72,7 +75,7 @@ def plan(
     from relaydp.settings.config import build, build_unseen, read_config
     from relaydp.settings.values import as_sizes
 
-    given = passed(data, columns, agents, loss, graph, budget, how)
+    given = passed(data, columns, agents, loss, graph, budget, whom, how)
     with step_bar(quiet or json_, "reading the settings") as report:
         settings = read_config(config, given)
         _check_plannable(settings.run)
@@ -93,14 +96,15 @@ def plan(
 
         report(f"planning {asked['algorithm']} on {network.name}")
         made = draw_up(found, network, **asked)
+        others = _for_all_trust(found, network, asked) if made.sums else []
     if figure is not None:
         from relaydp.report import draw_plan
 
         draw_plan(figure, made)
     if json_:
-        print_json(made.summary())
+        print_json(made.summary() | ({"by_trust": [row._asdict() for row in others]} if others else {}))
     elif not quiet:
-        print_plan(made, network.name, figure)
+        print_plan(made, network.name, figure, others)
     if not quiet:
         warn_before(made)
 
@@ -120,7 +124,38 @@ def _check_plannable(run: RunSection) -> None:
         raise InputError("no epsilon: a plan says what a privacy budget buys. Add --epsilon.")
 
 
-def print_plan(made: Plan, graph: str, figure: Path | None) -> None:
+class TrustRow(NamedTuple):
+    """What one choice of whom to trust would give."""
+
+    trust: str
+    collusion: int
+    noise: float  # of the mean gradient, in units of a curator's
+    expected_gain: dict[str, float] | None
+
+
+def _for_all_trust(found: Any, network: Any, asked: dict[str, Any]) -> list[TrustRow]:
+    """The same plan for a curator and for every number of parties that may collude, or some of many."""
+    from relaydp.planning import plan as draw_up
+
+    quorum = asked.get("quorum")
+    rest = {name: value for name, value in asked.items() if name not in ("trust", "collusion", "quorum")}
+    most = (network.agents if quorum is None else quorum) - 1
+    counts = sorted({*range(1, most + 1)} if most < ROWS else {1, 2, most // 8, most // 4, most // 2, most} - {0})
+    wanted: list[dict[str, Any]] = [{"trust": "curator"}, *({"collusion": t, "quorum": quorum} for t in counts)]
+    plans = [draw_up(found, network, **rest, **whom) for whom in wanted]
+    noise = [float((made.scales[-1] ** 2).sum() ** 0.5) for made in plans]
+    return [
+        TrustRow(
+            made.trust.kind,  # type: ignore[union-attr]
+            made.trust.collusion,  # type: ignore[union-attr]
+            each / noise[0],
+            None if made.expected is None else made.expected._asdict(),
+        )
+        for made, each in zip(plans, noise, strict=True)
+    ]
+
+
+def print_plan(made: Plan, graph: str, figure: Path | None, others: Sequence[TrustRow] = ()) -> None:
     """What was chosen, what it costs, what to expect, and how that would change with other choices."""
     from rich.console import Console
     from rich.table import Table
@@ -135,6 +170,8 @@ def print_plan(made: Plan, graph: str, figure: Path | None) -> None:
     console.print(table)
     if made.outlook is not None and len(made.outlook.activations) > 1:
         console.print(_curve(made.outlook))
+    if others:
+        console.print(_trust_table(others, made))
     if figure is not None:
         console.print(f"Figure: {figure}")
 
@@ -150,6 +187,8 @@ def _rows(made: Plan, graph: str) -> list[tuple[str, str]]:
         ("hops", f"{len(made.route)}, {int(made.tally.messages[-1])} messages"),
         ("epsilon", f"{made.epsilon:.6g} exact, {made.epsilon_paper:.6g} by the paper's formula{at}"),
     ]
+    if made.trust is not None:
+        rows.append(("against", made.trust.against))
     own = ledger.limit < budget.rho * (1 - 1e-9)
     if own.any():
         each = [f"{ledger.epsilon_of(int(i), budget.delta):.6g} for agent {i}" for i in own.nonzero()[0]]
@@ -161,10 +200,32 @@ def _rows(made: Plan, graph: str) -> list[tuple[str, str]]:
     if look is not None:
         parts = f"{look.bias[look.chosen]:.3g} bias and {look.noise[look.chosen]:.3g} noise"
         rows.append(("excess", f"{look.predicted:.3g} predicted: {parts}"))
+        from relaydp.report.expectation import left_of_zero
+
+        rows.append(("beside 0", f"{100 * (left_of_zero(made) or 0.0):.0f} % of the excess of a model of zeros"))
     first, last = (_span(made.scales[t], ".3g") for t in (0, -1))
     steps = ", ".join(f"{name} {_span(value, '.4g')}" for name, value in made.steps._asdict().items())
     noise = f"{first} in the first activation, {last} in the last"
     return [*rows, ("noise", noise), ("steps", steps), ("grounds", _grounds(made))]
+
+
+def _trust_table(rows: Sequence[TrustRow], made: Plan) -> Any:
+    """What trust buys."""
+    from rich.table import Table
+
+    from relaydp.planning.accuracy import Expectation
+
+    title = "what trust buys (noise beside a curator's; gain as above)"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="bold")
+    for name, side in (("against", "left"), ("noise", "right"), ("gain", "left"), ("", "left")):
+        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    names = {"curator": "readers of what a curator publishes", "nobody": "all others"}
+    for row in rows:
+        here = made.trust is not None and (row.trust, row.collusion) == (made.trust.kind, made.trust.collusion)
+        expected = "-" if row.expected_gain is None else str(Expectation(**row.expected_gain))
+        whom = names.get(row.trust, f"any {row.collusion}")
+        table.add_row(whom, f"{row.noise:.2f}", expected, "this plan" if here else "")
+    return table
 
 
 def _grounds(made: Plan) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ from relaydp.cli.options import (
     Overwrite,
     Quiet,
     RunOptions,
+    TrustOptions,
     flag,
     parse_place,
     passed,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 DIVERGED, INTERRUPTED = 3, 130  # exit codes
 ROOM = 2**20  # bytes that a folder must have room for
 RULED = "relay-gradient"  # the algorithm whose plans say what accuracy to expect
+LAPS_WITHOUT_PRIVACY = 200  # twice as many as a private run's: more hardly change its accuracy
 
 Folder = Annotated[Path, typer.Argument(help="A folder written by `relaydp run --out` or Result.save.")]
 
@@ -60,6 +63,7 @@ def run(
     loss: LossOptions,
     graph: GraphOptions,
     budget: BudgetOptions,
+    whom: TrustOptions,
     how: RunOptions,
     config: ConfigFile = None,
     out: Annotated[Path | None, flag(MAIN, "Keep the result in this new folder.", "FOLDER")] = None,
@@ -105,7 +109,7 @@ def run(
         check_out(out, overwrite)
     elif overwrite:
         raise InputError("--overwrite needs --out, the folder to replace. Add --out FOLDER.")
-    given = passed(data, columns, agents, loss, graph, budget, how, account=account, mechanism=mechanism)
+    given = passed(data, columns, agents, loss, graph, budget, whom, how, account=account, mechanism=mechanism)
     settings = read_config(config, given)
     place, address = parse_place(on)
     one_process_each = place == "ray" and any(sign in settings.data.source for sign in "*?[")
@@ -138,7 +142,25 @@ def _run_here(
 
     tell_before(problem, network, asked, settings, silent)
     hops = report.hops(f"training on {network.name}")
-    return solve(problem, network, **asked, account=account, transcript=transcript, progress=hops)
+    result = solve(problem, network, **asked, account=account, transcript=transcript, progress=hops)
+    return _beside_no_privacy(result, problem, report)
+
+
+def _beside_no_privacy(result: Result, problem: Problem, report: Report) -> Result:
+    """With the accuracy of a model without privacy, where `solve` found no minimiser to compare with: that of
+    accelerated gradient descent, without clip and noise. It is measured like any accuracy, and kept with them."""
+    known = result.baselines
+    if known is None or known.without_privacy is not None or result.status != "finished":
+        return result
+    from relaydp.engine import solve
+    from relaydp.graph import complete, ring
+
+    report("training without privacy, to compare with")
+    graph = complete(1) if problem.agents == 1 else ring(problem.agents)
+    bare = {"transcript": False, "trace": False, "reference": False, "progress": False}
+    free = solve(problem, graph, RULED, activations=LAPS_WITHOUT_PRIVACY, **bare)  # type: ignore[arg-type]
+    accuracy = problem.accuracy(free.x)
+    return replace(result, baselines=known._replace(without_privacy=accuracy))
 
 
 def _run_on_ray(settings: Config, address: str | None, transcript: bool, report: Report, silent: bool) -> Result:
@@ -162,7 +184,9 @@ def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], setting
     from relaydp.cli.plan import warn_before
     from relaydp.planning import plan
     from relaydp.planning.planner import resolve_algorithm
+    from relaydp.privacy.trust import trust_of
     from relaydp.report.expectation import tell_expected, warn_of
+    from relaydp.settings.config import TRUSTING
 
     private = asked.get("budget") is not None and asked.get("mechanism") in (None, "gradient")
     made = None
@@ -170,15 +194,17 @@ def tell_before(problem: Problem, network: Graph, asked: dict[str, Any], setting
         problem.public_facts()  # refuses what `solve` would refuse, before anything is said
         deciding = ("budget", "objective", "walk", "steps", "prior", "ratio")
         known = {name: asked[name] for name in deciding if name in asked}
-        # of the other algorithms nothing is said of accuracy, and a plan takes its time, which `solve` spends again
-        if resolve_algorithm(asked["algorithm"], problem, **known) == RULED:
+        whom = [asked.get(name) for name in TRUSTING]
+        known["trust"] = trust_of(whom[0], whom[1], whom[2], network.agents)
+        # of classifiers by other algorithms nothing is said, and a plan takes its time, which `solve` spends again
+        if resolve_algorithm(asked["algorithm"], problem, **known) == RULED or not problem.classifies:
             wanted = {name: value for name, value in asked.items() if name not in ("mechanism", "variant")}
             made = plan(problem, network, **wanted)
     if problem.scale is not None and not isinstance(settings.problem.ranges, str | None):
         warn_of_ranges(problem.data, problem.scale.low, problem.scale.high)
-    if made is not None and made.expected is not None:
+    if made is not None:
         # the table afterwards says it too: before, only to somebody who is there to stop the run, or has reason to
-        if not silent and (sys.stderr.isatty() or warn_of(made)):
+        if made.expected is not None and not silent and (sys.stderr.isatty() or warn_of(made)):
             typer.echo(f"expected: {tell_expected(made.expected)}", err=True)
         warn_before(made)
 

@@ -27,6 +27,7 @@ from relaydp import defaults
 from relaydp._toml import line_of
 from relaydp.errors import InputError, choose, short
 from relaydp.settings.config import (
+    TRUSTING,
     Config,
     DataSection,
     GraphSection,
@@ -55,6 +56,7 @@ AXES = {
 NONE = "none"  # the budget of a run without privacy
 # settings of a budget, which are left out of runs without one
 OF_A_BUDGET = ("epsilon", "delta", "mechanism", "variant", "ratio", "limits", "prior", "account", "allow_large_delta")
+OF_A_BUDGET += TRUSTING
 
 
 def _filled(value: Any) -> Any:

@@ -7,6 +7,8 @@ import math
 import numpy as np
 
 from relaydp.planning.accuracy import GAINS, Expectation, expectation, noise_of
+from relaydp.planning.calibration import with_shares
+from relaydp.planning.directions import guess
 from relaydp.planning.run_plan import Plan
 from relaydp.privacy import epsilon_exact
 from relaydp.result import Baselines
@@ -29,12 +31,15 @@ def tell_expected(gain: Expectation | dict[str, float] | None) -> str:
 
 def warn_of(plan: Plan) -> list[str]:
     """Why this plan is hardly worth its budget, and what would help; empty where it is. All of it is public."""
-    if plan.expected is None or plan.ledger is None or plan.budget is None:
+    if plan.ledger is None or plan.budget is None:
         return []
+    if plan.expected is None:
+        left = left_of_zero(plan)
+        return [_much_left(left)] if left is not None and left > 1.0 - LOW_GAIN else []
     found = [_low(plan, plan.expected)] if plan.expected.middle < LOW_GAIN else []
     own = 2.0 / (plan.facts.sizes * np.sqrt(2.0 * plan.ledger.limit))  # the noise of each agent alone
     best = int(np.argmin(own))
-    if own[best] < noise_of(plan.facts.sizes, plan.ledger.limit):
+    if own[best] < noise_of(plan.facts.sizes, with_shares(plan.ledger.limit, plan.facts, plan.trust)):
         found.append(
             f"Agent {best} alone, with {plan.facts.sizes[best]:,} records, has less noise than all together: expect "
             f"{expectation(float(own[best]))} of it. Every agent counts the same, and those with few records bring "
@@ -43,15 +48,36 @@ def warn_of(plan: Plan) -> list[str]:
     return found
 
 
+def left_of_zero(plan: Plan) -> float | None:
+    """Of the excess that a model of zeros has, the share that a plan for the least F expects to leave; None where
+    nothing was predicted. Both are for the same guess of the problem, or for the same prior."""
+    if plan.outlook is None:
+        return None
+    known = guess(plan.facts) if plan.prior is None else plan.prior
+    return plan.outlook.predicted / (0.5 * float((known.curvature * known.distance).sum()))
+
+
+def _much_left(left: float) -> str:
+    told = f"{100 * left:.0f} % of" if left < 1.0 else "no less than"
+    return (
+        f"This budget is too small for these records: the plan expects to leave {told} the excess that a model of "
+        "zeros has, and the model may be worse than that. It is a guess from public bounds, and rather too hopeful. "
+        "More records, a larger epsilon, fewer agents or fewer columns would help; so would collusion=, where the "
+        "agents can agree on how many of them collude at most."
+    )
+
+
 def _low(plan: Plan, expected: Expectation) -> str:
     assert plan.ledger is not None and plan.budget is not None
     sizes, rho = plan.facts.sizes, plan.ledger.limit
-    more = noise_of(sizes, rho) / _noise_at(LOW_GAIN)
+    more = noise_of(sizes, with_shares(rho, plan.facts, plan.trust)) / _noise_at(LOW_GAIN)
     help_ = [f"{more:.2g} times as many records"]
     epsilon = epsilon_exact(float(rho.max()) * more**2, plan.budget.delta)
     if rho.min() == rho.max() and epsilon <= MOST_EPSILON:
         help_.append(f"an epsilon of {math.ceil(10 * epsilon) / 10:g}")
     help_.append("fewer agents with more records each")
+    if plan.trust is not None and not plan.trust.sums and plan.facts.agents > 2:
+        help_.append("a bound on how many agents collude (collusion=)")
     return (
         f"This budget is too small for these records: expect {100 * expected.middle:.0f} % of the gain of a model "
         f"without privacy, and perhaps none of it, which is the most frequent class for every record. For "

@@ -35,9 +35,9 @@ def _axes(figure: Any, spot: Any, title: str, x: str, y: str) -> Any:
     return axes
 
 
-def draw_demo(path: Path, relay: Curve, alone: Curve, best: float, traces: dict[str, tuple[Any, Any]]) -> None:
-    """Left: accuracy against epsilon, as a relay and each agent alone. Right: the relay's accuracy during runs, with
-    and without noise."""
+def draw_demo(path: Path, curves: dict[str, Curve], best: float, traces: dict[str, tuple[Any, Any]]) -> None:
+    """Left: accuracy against epsilon, of relays and of each agent alone, which comes last. Right: the relay's accuracy
+    during runs, with and without noise."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -47,12 +47,13 @@ def draw_demo(path: Path, relay: Curve, alone: Curve, best: float, traces: dict[
     grid = figure.add_gridspec(1, 2)
     left = _axes(figure, grid[0], "What a budget buys", "epsilon (delta 1e-5), log scale", "test accuracy")
     left.axhline(best, color=OPEN, linestyle="--", linewidth=1.2)
-    left.text(max(relay.at), best, "no privacy ", color=OPEN, ha="right", va="bottom", fontsize=9)
-    for curve, colour, label, marker in ((relay, RELAY, "relay of 8", "o"), (alone, ALONE, "each agent alone", "s")):
+    at = next(iter(curves.values())).at
+    left.text(max(at), best, "no privacy ", color=OPEN, ha="right", va="bottom", fontsize=9)
+    for (label, curve), colour in zip(curves.items(), (*PALETTE[2:], RELAY, ALONE)[-len(curves) :], strict=True):
         left.fill_between(curve.at, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
-        left.plot(curve.at, curve.middle, color=colour, marker=marker, markersize=5, label=label)
+        left.plot(curve.at, curve.middle, color=colour, marker="o", markersize=4, label=label)
     left.set_xscale("log")
-    left.set_xticks(list(relay.at), [f"{value:g}" for value in relay.at])
+    left.set_xticks(list(at), [f"{value:g}" for value in at])
     left.minorticks_off()
     left.legend(frameon=False, loc="lower right")
 

@@ -113,7 +113,7 @@ def _promise(run: Run) -> str:
         return (
             f"Every single record is protected by differential privacy: the budget was epsilon {asked.epsilon:g} at "
             f"delta {small(asked.delta)}, and the run cost epsilon {result.epsilon:.6g} ({run.certificate['account']} "
-            "accounting), against everybody who sees all messages, the other agents included."
+            f"accounting), against {result.trust.against}."
         )
     if result.simulation:
         return f"S{result.guarantee[1:]}"

@@ -23,6 +23,7 @@ from relaydp.settings.values import (
     MECHANISMS,
     OBJECTIVES,
     REGULARISERS,
+    TRUSTS,
     VARIANTS,
     all_algorithms,
     all_walks,
@@ -113,6 +114,9 @@ class RunSection(Section):
     objective: Annotated[str, named("objective", OBJECTIVES)] | None = None
     ratio: Positive | None = None
     limits: Annotated[dict[int, float] | None, BeforeValidator(as_limits)] = None  # epsilon of agents that allow less
+    trust: Annotated[str, named("trust", TRUSTS)] | None = None  # whom the promise is against
+    collusion: Annotated[int, Field(ge=1, lt=2**31)] | None = None  # the most parties that collude, instead of trust
+    quorum: Annotated[int, Field(ge=2, lt=2**31)] | None = None  # the fewest parties in a lap
     prior: Annotated[str, AfterValidator(as_source)] | None = None  # public records to plan for
     seed: Seed | None = None  # a number makes the run a simulation
     start: Annotated[int, Field(ge=0)] = defaults.START
@@ -170,6 +174,7 @@ SECTIONS: dict[str, type[Section]] = {
     "apart": ApartSection,
 }
 ATTACKED: dict[str, type[Section]] = {"attack": AttackSection}
+TRUSTING = ("trust", "collusion", "quorum")  # whom the promise is against
 ALWAYS_PATHS = ("file", "account", "checkpoint", "run")  # keys whose value is a path, whatever it looks like
 # where each flag goes; --record-norm is record_norm here
 FLAGS = {
@@ -179,7 +184,7 @@ FLAGS = {
     **{name: ("problem", name) for name in ("loss", "agents", "l2", "intercept", "record_norm", "ranges")},
     **{name: ("problem", name) for name in ("classes", "label_bound")},
     **{name: ("run", name) for name in ("algorithm", "mechanism", "epsilon", "delta", "activations", "walk", "steps")},
-    **{name: ("run", name) for name in ("seed", "account")},
+    **{name: ("run", name) for name in ("seed", "account", "collusion")},
 }
 
 
@@ -194,6 +199,7 @@ def read_config(file: Path | None = None, flags: Mapping[str, Any] | None = None
     if given.get("mechanism") == "none" and "epsilon" not in given:
         # the file's privacy is what the flag takes away
         asked_for = ("epsilon", "delta", "ratio", "variant", "limits", "prior", "account", "allow_large_delta")
+        asked_for += TRUSTING
         table["run"] = {key: value for key, value in table.get("run", {}).items() if key not in asked_for}
     if "seed" in given:  # a simulation, which the file's account is not charged for
         table["run"] = {key: value for key, value in table.get("run", {}).items() if key != "account"}
@@ -347,7 +353,7 @@ def build(config: Config, simulated: bool = False) -> tuple[Problem, Graph, dict
     graph = None if size is not None else make_graph(config.graph, None)
     split = graph.agents if size is None and graph is not None else size
     problem = make_problem(config, split, private=is_private(config.run) and not simulated)
-    if problem.agents < 2:  # only a column can say so
+    if problem.agents < 2 and isinstance(size, str):
         raise InputError(
             f"column {size!r} holds one value only, {problem.split.names[0]!r}, which makes one agent; needed two. "
             f"Name another column by --agents, or pass a count such as --agents 4 --drop {size} to deal out the rows."
@@ -381,6 +387,11 @@ def build_apart(config: Config) -> tuple[list[str], Graph, dict[str, Any]]:
     import glob
 
     asked, wanted = solve_arguments(config.run), config.problem
+    if refused := next((name for name in TRUSTING if name in asked), None):
+        raise InputError(
+            f"{refused} = {asked[refused]} is not for one process per agent yet, where every agent hides its records "
+            "by its own noise; leave it out, or run all agents in one process, without --on ray."
+        )
     if asked["algorithm"] == defaults.ALGORITHM:
         asked["algorithm"] = "recal"  # distributed agents cannot go by laps, which relay-gradient does
     files = sorted(glob.glob(str(Path(config.data.source).expanduser())))
@@ -457,10 +468,11 @@ def solve_arguments(run: RunSection) -> dict[str, Any]:
         asked["ratio"] = run.ratio
     if run.limits:
         asked["limits"] = run.limits
-    for name, value in (("limits", run.limits), ("prior", run.prior), ("account", run.account)):
+    whom = {name: getattr(run, name) for name in TRUSTING if getattr(run, name) is not None}
+    for name, value in (("limits", run.limits), ("prior", run.prior), ("account", run.account), *whom.items()):
         if value and run.epsilon is None:
             raise InputError(f"{name} = {value} belongs to a budget, and this run has none; add epsilon.")
-    return asked
+    return asked | whom
 
 
 def load_records(section: DataSection, agents: object = None) -> Records:
