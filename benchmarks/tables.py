@@ -18,16 +18,22 @@ Scalings (`relaydp.problem.bounds` has the new one, which is all that relaydp do
     typical   the same with the norm guessed from the bounds: the estimators' default, record_norm="typical" elsewhere
     groups    the same with the one-hot columns declared (`one_hot`): record norm sqrt(numbers + categories)
 
-The last row is `typical` planned for the least F (`objective="loss"`), where AUC matters more than accuracy.
+One row is `typical` planned for the least F (`objective="loss"`), where AUC matters more than accuracy. An estimator is
+against readers of what is published; other rows are against all other sites together (nobody), or against any one of
+them (collusion=1). The last is diffprivlib, a trusted curator's, on `typical` features: accuracy alone, of pure epsilon
+(delta 0), where its environment is (`--peer` makes it; benchmarks/curators.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import math
 import os
 import statistics
+import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -36,6 +42,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from curators import peer_python
 from sklearn.metrics import roc_auc_score
 
 import relaydp as rd
@@ -155,14 +162,29 @@ def scaled(table: Table, name: str) -> Scaled:
     return Scaled(X, X_test, (-1.0 if name == "centred" else 0.0, 1.0), None, longest)
 
 
-def by_estimator(table: Table, form: Scaled, epsilon: float, seed: int) -> np.ndarray:
+def by_estimator(table: Table, form: Scaled, epsilon: float, seed: int, **whom: Any) -> np.ndarray:
     """Scores of the test records: above 0 for the second class."""
     model = rd.RelayLogisticRegression(
         epsilon=epsilon, delta=DELTA, agents=SITES, bounds=form.bounds, one_hot=form.groups, record_norm=form.norm,
-        classes=[0, 1], l2=0.0, random_state=seed,
+        classes=[0, 1], l2=0.0, random_state=seed, **whom,
     )  # fmt: skip
     train, test = (pd.DataFrame(part, columns=list(table.columns)) for part in (form.X, form.X_test))
     return model.fit(train, table.y).decision_function(test)
+
+
+def by_diffprivlib(table: Table, epsilon: float, seeds: int, python: Path) -> float:
+    """The median accuracy of its logistic regression, which needs features of norm 1 at most."""
+    form = scaled(table, "typical")
+    problem = rd.logistic(rd.Records(form.X, table.y), 1, ranges=form.bounds, record_norm=form.norm)
+    norm = problem.record_norm or 1.0
+    X, X_test = (problem._features(rd.Records(part, np.zeros(len(part)))) / norm for part in (form.X, form.X_test))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "problem.npz"
+        known = {"kind": "logistic", "epsilon": epsilon, "seeds": np.arange(seeds)}
+        np.savez(file, X=X, y=table.y, X_test=X_test, y_test=table.y_test, **known)
+        script = Path(__file__).parent / "diffprivlib_run.py"
+        done = subprocess.run([python, script, file], capture_output=True, text=True, check=True)
+    return statistics.median(json.loads(done.stdout.strip().splitlines()[-1])["scores"])
 
 
 def by_solve(table: Table, form: Scaled, epsilon: float, seed: int, objective: str | None = None) -> np.ndarray:
@@ -213,6 +235,8 @@ def main() -> None:
     parser.add_argument("--epsilon", nargs="+", type=float, default=list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--constants", action="store_true")
+    parser.add_argument("--peer", action="store_true", help="make diffprivlib's environment, if there is none")
+    parser.add_argument("--trust", action="store_true", help="the estimator's rows alone, against whom")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     ways: list[tuple[str, Callable[..., np.ndarray], tuple[Any, ...]]] = []
@@ -223,6 +247,10 @@ def main() -> None:
         ways += [
             (f"{way}, {name}", lambda t, e, s, run=run, name=name: run(t, scaled(t, name), e, s), ()) for name in names
         ]
+    for title, whom in (("nobody", {"trust": "nobody"}), ("collusion=1", {"collusion": 1})):
+        ways.append((f"typical, {title}", lambda t, e, s, w=whom: by_estimator(t, scaled(t, "typical"), e, s, **w), ()))
+    if asked.trust:
+        ways = [way for way in ways if way[0] in ("estimator, typical", "typical, nobody", "typical, collusion=1")]
     ways.append(("solve, typical, for F", lambda t, e, s: by_solve(t, scaled(t, "typical"), e, s, "loss"), ()))
     if asked.constants:
         ways += [
@@ -242,6 +270,9 @@ def main() -> None:
                 right, area = measured(table, [run(table, epsilon, seed, *rest) for seed in range(asked.seeds)])
                 cells.append(f"{right:.4f} / {area:.4f}")
             print(f"  {way:22} {'   '.join(cells)}   ({time.perf_counter() - began:.0f} s)", flush=True)
+        if (python := peer_python(asked.peer)) is not None:
+            found = [by_diffprivlib(table, epsilon, asked.seeds, python) for epsilon in asked.epsilon]
+            print(f"  {'diffprivlib':22} {'            '.join(f'{one:.4f}' for one in found)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -258,6 +258,7 @@ def test_the_demos_table_fits_eighty_columns():
     rows = [
         {"who": "relay, no privacy", "accuracy": 0.964, "epsilon": None, "epsilon_paper": None, **numbers},
         {"who": "relay, epsilon 1", **private, "epsilon": 1.0, "epsilon_paper": 1.322, **numbers},
+        {"who": "masked, t = 4", **private, "epsilon": 1.0, "epsilon_paper": 1.322, **numbers},
         {"who": "alone, epsilon 1", **private, "epsilon": 1.0, "epsilon_paper": 1.322, **numbers},
     ]
     console = Console(width=80, record=True, quiet=False, file=io.StringIO())

@@ -75,7 +75,10 @@ def test_the_demo_needs_the_core_packages_alone():
     words = [sys.executable, "-c", DEMO, " ".join(refused)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["['relay, no privacy', 'relay, epsilon 1', 'alone, epsilon 1']", "[]"]
+    assert done.stdout.splitlines() == [
+        "['relay, no privacy', 'relay, epsilon 1', 'masked, t = 4', 'masked, t = 1', 'alone, epsilon 1']",
+        "[]",
+    ]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
