@@ -44,12 +44,13 @@ def test_a_plan_for_the_objective_says_nothing_of_accuracy():
 
 @pytest.mark.parametrize("loss", ["least-squares", "huber"])
 def test_a_regression_that_can_expect_little_is_told_so(loss):
-    def made(records):
+    def made(records, **options):
         facts = rd.public_facts([records] * 4, features=10, loss=loss, label_bound=1.0, record_norm=1.0)
-        return rd.plan(facts, rd.ring(4), BUDGET)
+        return rd.plan(facts, rd.ring(4), BUDGET, **options)
 
     [text] = warn_of(made(60))
     assert "model of zeros" in text and "More records" in text
+    assert warn_of(made(60, activations=2)) == []  # which is the user's word
     assert warn_of(made(20_000)) == []
     assert left_of_zero(made(60)) > left_of_zero(made(600)) > left_of_zero(made(20_000)) > 0
 

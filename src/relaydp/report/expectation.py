@@ -34,6 +34,8 @@ def warn_of(plan: Plan) -> list[str]:
     if plan.ledger is None or plan.budget is None:
         return []
     if plan.expected is None:
+        if plan.outlook is None or len(plan.outlook.activations) < 2:
+            return []  # with activations of the user's, they may be what is too few, and not the budget
         left = left_of_zero(plan)
         return [_much_left(left)] if left is not None and left > 1.0 - LOW_GAIN else []
     found = [_low(plan, plan.expected)] if plan.expected.middle < LOW_GAIN else []
