@@ -43,8 +43,8 @@ demo: $(VENV)/.ready ## train a private model over 8 agents on embedded data, ab
 
 # Tests on samples of their cases, compiled with fewer optimisations (tests/conftest.py). Neighbouring tests share compiled
 # programs, so each worker takes them in order, and takes some of the others' when it has done its own. Some wait for a
-# network: one worker more than cores.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
+# network: two workers more than cores.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 2)")
 test: setup bytecode ## every test, the expensive ones on some of their cases (minutes)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
