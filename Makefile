@@ -43,8 +43,8 @@ demo: $(VENV)/.ready ## train a private model over 8 agents on embedded data, ab
 
 # Tests on samples of their cases, compiled with fewer optimisations (tests/conftest.py). Neighbouring tests share compiled
 # programs, so each worker takes them in order, and takes some of the others' when it has done its own. Some wait for a
-# network: two workers more than cores.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 2)")
+# network: one worker more than cores.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 test: setup bytecode ## every test, the expensive ones on some of their cases (minutes)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
@@ -52,11 +52,13 @@ test-times: setup bytecode ## the same, and where the time went
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -p tests.times
 
 # What `make test` cannot show, since it compiles with fewer optimisations: the bits that users get, in kernels, in a
-# network and on a Ray cluster (which takes more time to start than to use); the demo, README, and programs that are kept.
+# network and on a Ray cluster (which takes more time to start than to use); the demo, README, benchmarks, and programs that
+# are kept.
 SHIPPED := tests/party/test_party.py tests/problem/kernels/test_kernels.py tests/problem/kernels/test_neighbours.py \
 	tests/network/test_agent.py tests/cluster/test_solving_apart.py tests/cluster/test_solving_apart_ray.py \
 	tests/cluster/test_study_ray.py tests/engine/test_scale.py::test_kept_programs_change_no_bit_and_may_be_refused \
-	tests/repository/test_docs.py::test_the_readmes_table_is_what_the_demo_prints \
+	tests/repository/test_bench.py tests/repository/test_bench_accuracy.py tests/repository/test_bench_decor.py \
+	tests/repository/test_bench_parts.py tests/repository/test_docs.py::test_the_readmes_table_is_what_the_demo_prints \
 	tests/repository/test_docs.py::test_the_readmes_snippets_run \
 	tests/repository/test_two_commands.py::test_the_demo_needs_the_core_packages_alone
 test-shipped: setup ## the tests of bits and kernels, on some of their cases, compiled as users have it

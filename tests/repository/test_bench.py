@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.shipped  # a benchmark measures what users have
+
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench.py"
 sys.path.insert(0, str(BENCH.parent))
 

@@ -22,6 +22,8 @@ import accuracy  # noqa: E402
 import accuracy_problems as problems  # noqa: E402
 import curators  # noqa: E402
 
+pytestmark = pytest.mark.shipped  # a benchmark measures what users have
+
 TINY = accuracy.Grid((1.0, 4.0), (2,), (25, 26), (0.05, 0.2), (2.0**-6, 2.0**-4), (0.0, 0.5), seeds=2, again=2, fresh=2)
 
 

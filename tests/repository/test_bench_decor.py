@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import decor  # noqa: E402
 
+pytestmark = pytest.mark.shipped  # a benchmark measures what users have
+
 NOISE = decor.Noise(0.7, 1.9)
 SAMPLES = 200_000  # coordinates of one message: as many independent rounds
 BUDGET = rd.Budget(1.0, 1e-5)

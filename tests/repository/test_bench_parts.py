@@ -16,6 +16,8 @@ import accuracy  # noqa: E402
 import accuracy_parts as parts  # noqa: E402
 import accuracy_problems  # noqa: E402
 
+pytestmark = pytest.mark.shipped  # a benchmark measures what users have
+
 BUDGET = rd.Budget(20.0, 1e-5)  # enough to see that the classes are of different sizes
 SMALL = rd.Budget(0.01, 1e-5)  # nothing is to be seen, and no lap prepares
 SEEDS = (0, 1)

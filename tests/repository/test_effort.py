@@ -90,10 +90,12 @@ def test_what_is_about_shipped_programs_is_run_by_its_own_command():
         tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         names = [test.name for test in tests if "pytest.mark.shipped" in map(ast.unparse, test.decorator_list)]
         marked += [f"tests/{path.relative_to(HERE)}::{name}" for name in names]
+        whole = [node for node in tree.body if ast.unparse(node) == "pytestmark = pytest.mark.shipped"]
+        marked += [f"tests/{path.relative_to(HERE)}" for _ in whole]
         mentions += sum(isinstance(node, ast.Attribute) and node.attr == "shipped" for node in ast.walk(tree))
     assert mentions == len(marked), "marked in another way, which this test would not find"
     assert marked and all(name in listed or name.partition("::")[0] in listed for name in marked)
-    assert {name for name in listed if "::" in name} <= set(marked)
+    assert {name for name in listed if "::" in name or "test_bench" in name} <= set(marked)
 
 
 def test_every_test_is_in_a_folder_that_make_test_all_names():

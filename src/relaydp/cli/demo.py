@@ -97,31 +97,38 @@ def _train(figure: Path | None, seed: int, console: Console, report: Report) -> 
         apart = [rd.solve_alone(problem, budget, seed=seed + k) for k in range(ALONE_SEEDS)]
         return bare, rd.solve_alone(problem, budget), apart
 
-    with ThreadPoolExecutor(1) as beside:  # most of it is compilation, which leaves a second core idle
-        others = beside.submit(compared)
+    budgets = [budget] if figure is None else [rd.Budget(epsilon=epsilon, delta=DELTA) for epsilon in EPSILONS]
+    seeds = range(seed, seed + SEEDS)
+
+    def masked() -> list[tuple[int, rd.Result, list[rd.Sweep]]]:
+        quiet: dict[str, Any] = {"progress": False}
+        return [
+            (
+                t,
+                rd.solve(problem, graph, budget=budget, collusion=t, **quiet, **options),
+                [rd.sweep(problem, graph, seeds, [each], reference=False, collusion=t, **quiet) for each in budgets],
+            )
+            for t in MASKED
+        ]
+
+    with ThreadPoolExecutor(2) as beside:  # most of it is compilation, which leaves a second core idle
+        others, summed = beside.submit(compared), beside.submit(masked)
         one(0, 1)
         private = rd.solve(problem, graph, budget=budget, progress=one, **options)
         two(0, 1)
-        budgets = [budget] if figure is None else [rd.Budget(epsilon=epsilon, delta=DELTA) for epsilon in EPSILONS]
-        seeds = range(seed, seed + SEEDS)
         runs = [rd.sweep(problem, graph, seeds, [each], reference=False, progress=two) for each in budgets]
-        masked = [rd.solve(problem, graph, budget=budget, progress=False, collusion=t, **options) for t in MASKED]
-        summed = {
-            t: [rd.sweep(problem, graph, seeds, [each], reference=False, progress=two, collusion=t) for each in budgets]
-            for t in MASKED
-        }
         three(0, 1)
-        bare, alone, apart = others.result()
+        (bare, alone, apart), shared = others.result(), summed.result()
     here = budgets.index(budget)
-    shared = [(t, result, summed[t][here]) for t, result in zip(MASKED, masked, strict=True)]
-    summary = _summary(problem, bare, private, alone, runs[here], shared, apart, seed)
+    with_masks = [(t, result, several[here]) for t, result, several in shared]
+    summary = _summary(problem, bare, private, alone, runs[here], with_masks, apart, seed)
     if figure is not None:
         from relaydp.report import draw_demo
 
         report("drawing")
         summary["medians"] = [row for one in runs for row in one.medians()]
         curves = {
-            **{f"masked, t = {t}": _curve(budgets, summed[t]) for t in reversed(MASKED)},
+            **{f"masked, t = {t}": _curve(budgets, several) for t, _, several in reversed(shared)},
             "relay, trust in nobody": _curve(budgets, runs),
         }
         curves["each agent alone"] = _curve(budgets, [Accuracies(_alone_accuracies(problem, b)) for b in budgets])
