@@ -52,14 +52,18 @@ test-times: setup bytecode ## the same, and where the time went
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -p tests.times
 
 # What `make test` cannot show, since it compiles with fewer optimisations: the bits that users get, in kernels, in a
-# network and on a Ray cluster (which takes more time to start than to use); the demo, README, benchmarks, and programs that
-# are kept.
+# network and on a Ray cluster (which takes more time to start than to use); the demo, README, examples, notebooks,
+# benchmarks, the paper's experiments from end to end, and programs that are kept.
 SHIPPED := tests/party/test_party.py tests/problem/kernels/test_kernels.py tests/problem/kernels/test_neighbours.py \
 	tests/network/test_agent.py tests/cluster/test_solving_apart.py tests/cluster/test_solving_apart_ray.py \
 	tests/cluster/test_study_ray.py tests/engine/test_scale.py::test_kept_programs_change_no_bit_and_may_be_refused \
 	tests/repository/test_bench.py tests/repository/test_bench_accuracy.py tests/repository/test_bench_decor.py \
 	tests/repository/test_bench_parts.py tests/repository/test_docs.py::test_the_readmes_table_is_what_the_demo_prints \
-	tests/repository/test_docs.py::test_the_readmes_snippets_run \
+	tests/repository/test_docs.py::test_the_readmes_snippets_run tests/repository/test_docs.py::test_examples_run \
+	tests/repository/test_docs.py::test_notebooks_run_without_a_warning \
+	tests/paper/test_paper.py::test_real_experiments_end_to_end_in_two_processes \
+	tests/paper/test_paper_complexity.py::test_a_tiny_effort_writes_the_page \
+	tests/paper/test_paper_complexity.py::test_relations_write_the_page \
 	tests/repository/test_two_commands.py::test_the_demo_needs_the_core_packages_alone
 test-shipped: setup ## the tests of bits and kernels, on some of their cases, compiled as users have it
 	RELAYDP_TESTS=shipped $(BIN)/python -m pytest -q -n auto --dist worksteal $(SHIPPED)

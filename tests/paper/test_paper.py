@@ -185,6 +185,7 @@ def test_the_page_is_safe_html(tmp_path):
     assert "&lt;b&gt; &amp; plain" in page and "<caption>Squares</caption>" in page and "http" not in page
 
 
+@pytest.mark.shipped
 def test_real_experiments_end_to_end_in_two_processes(tmp_path):
     """A table and two figures on the embedded data, as the command runs them."""
     names = size(["table-linear", "methods-linear", "budgets-linear"], ["budgets-linear"])

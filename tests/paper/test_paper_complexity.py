@@ -155,6 +155,7 @@ def test_a_run_that_grows_is_no_number(monkeypatch):
 # -- the pages
 
 
+@pytest.mark.shipped
 def test_a_tiny_effort_writes_the_page(tmp_path, monkeypatch):
     for module in (complexity, complexity_page):
         monkeypatch.setattr(module, "METHODS", tuple(SHOWN_TINY))
@@ -184,6 +185,7 @@ def test_walks_of_methods_suit_their_graphs():
     }
 
 
+@pytest.mark.shipped
 def test_relations_write_the_page(tmp_path):
     page = run_experiments([RELATIONS], tmp_path, TINY).read_text()
     assert "round-robin on ring(8): PLF 300 after 2,393 hops, PLF 300 after 2,400" in page

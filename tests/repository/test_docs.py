@@ -336,6 +336,7 @@ def test_doctests_of_the_scripts():
         assert found.failed == 0 and found.attempted > 0
 
 
+@pytest.mark.shipped
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=named)
 def test_examples_run(example, tmp_path):
@@ -362,6 +363,7 @@ sys.exit("".join(out.text for out in outputs if out.get("name") == "stderr") or 
 """
 
 
+@pytest.mark.shipped
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=named)
 def test_notebooks_run_without_a_warning(notebook, tmp_path):
