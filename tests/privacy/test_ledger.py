@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -555,3 +556,25 @@ def test_help():
     for command in ("verify", "show"):
         assert call(command, "--help").exit_code == 0
     assert "Exit codes" in call("verify", "--help").stdout
+
+
+def test_a_pickle_has_nothing_of_memory_that_was_used_before(monkeypatch):
+    """A ledger has room for more rows than it has. What was in that memory may have been noise."""
+
+    class Used:
+        """NumPy, whose empty arrays are not empty."""
+
+        def __getattr__(self, name):
+            return getattr(np, name)
+
+        def empty(self, shape, dtype=float):
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            return np.frombuffer(bytearray(b"\xab" * size), dtype).reshape(shape)
+
+    monkeypatch.setattr(ledger_module, "np", Used())
+    ledger = Ledger(2, np.inf)
+    for hop in range(40):
+        ledger.charge(hop % 2, hop, 1.0, 2.0)
+    ledger.charge_many([0, 1] * 30, range(40, 100), 1.0, 2.0)
+    assert b"\xab" * 4 not in pickle.dumps(ledger)
+    assert pickle.loads(pickle.dumps(ledger)) == ledger

@@ -149,7 +149,9 @@ class Ledger:
         if self.trust is not None and self.trust.parties != self.agents:
             raise PrivacyError(f"trust among {self.trust.parties} parties for {agents} agents; needed as many of both.")
         self._limit = np.broadcast_to(limit, self.agents).copy()
-        self._rows = np.empty(16, dtype=_ROW)  # doubles when full, so a charge takes constant time
+        # It doubles when full, so that a charge takes constant time. Zeros, and not memory that was used before: a
+        # pickle has the whole array, and what was there may have been noise.
+        self._rows = np.zeros(16, dtype=_ROW)
         self._length = 0
         self._spent = np.zeros(self.agents)
         self._counts = np.zeros(self.agents, dtype=np.int64)
@@ -287,7 +289,7 @@ class Ledger:
 
     def _make_room(self, end: int) -> None:
         if end > self._rows.size:
-            grown = np.empty(max(end, 2 * self._rows.size), dtype=_ROW)
+            grown = np.zeros(max(end, 2 * self._rows.size), dtype=_ROW)
             grown[: self._length] = self._rows[: self._length]
             self._rows = grown
 
