@@ -19,7 +19,6 @@ from relaydp.engine import loop
 from relaydp.engine.preparation import paced, start_of
 from relaydp.errors import InputError, PrivacyError
 from relaydp.oracle.randomness import Secret, Simulated
-from relaydp.planning.planner import make_plan
 from relaydp.privacy.proven import SPARE
 from relaydp.privacy.trust import hidden, trust_of
 
@@ -27,22 +26,7 @@ LARGE = rd.Budget(900.0, 1e-5)  # hardly any noise
 
 
 def planned(problem, graph, **whom):
-    return make_plan(
-        problem,
-        graph,
-        algorithm="auto",
-        mechanism="auto",
-        budget=BUDGET,
-        activations=None,
-        walk="tour",
-        steps="tuned",
-        key=jax.random.key(0),
-        start=0,
-        ratio=None,
-        variant=None,
-        noise=None,
-        trust=trust_of(whom.get("trust"), whom.get("collusion"), whom.get("quorum"), graph.agents),
-    )
+    return rd.plan(problem, graph, BUDGET, seed=0, **whom)
 
 
 def test_with_all_others_colluding_it_is_trust_in_nobody_bit_for_bit():

@@ -21,7 +21,7 @@ and with them the noise that is still in the model. `stretch` is a: gradients ar
 that differs little between problems of many kinds (benchmarks/accuracy.py); asking at that multiple of the model gives
 one of the right length, with probabilities to believe in.
 
-**Sums only** (`Setting.sums`; the masked relay, docs/privacy.md). Where parties share the noise, S is a vector of whole
+**Sums only** (`Setting.sums`; docs/masked-relay.md). Where parties share the noise, S is a vector of whole
 numbers modulo 2^64. Nobody sees it before the lap is closed, because pairwise masks hide it, and what leaves an agent
 is x, and at the end of a lap the sum. As everybody of a lap is asked at the same v, nothing else changes.
 

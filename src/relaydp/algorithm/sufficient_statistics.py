@@ -58,7 +58,7 @@ class SufficientStatisticsSteps(NamedTuple):
     closing: Float[Array, ""] = 1.0  # type: ignore[assignment]  # which hop of a lap, from 1, is the last that acts
 
 
-class Sums(NamedTuple):
+class StatisticsSums(NamedTuple):
     """The baton."""
 
     x: Vector  # the model, once a lap is closed; until then the start
@@ -66,7 +66,7 @@ class Sums(NamedTuple):
 
 
 class SufficientStatisticsState(NamedTuple):
-    baton: Sums
+    baton: StatisticsSums
     variance: Float[Array, " 2"]  # public: of the noise in S
 
 
@@ -90,12 +90,12 @@ def unpack(total: Float[Array, " numbers"], dim: int) -> tuple[Float[Array, "dim
 
 def init(setting: Setting, steps: SufficientStatisticsSteps, x0: Float[Array, " dim"]) -> SufficientStatisticsState:
     numbers = x0.size * (x0.size + 3) // 2
-    return SufficientStatisticsState(Sums(x0, jnp.zeros(numbers, x0.dtype)), jnp.zeros(2, x0.dtype))
+    return SufficientStatisticsState(StatisticsSums(x0, jnp.zeros(numbers, x0.dtype)), jnp.zeros(2, x0.dtype))
 
 
 def step(
     setting: Setting, steps: SufficientStatisticsSteps, state: SufficientStatisticsState, turn: Turn
-) -> tuple[SufficientStatisticsState, Sums]:
+) -> tuple[SufficientStatisticsState, StatisticsSums]:
     """Let the holder add its statistics to the baton; the last of a lap solves for the model.
 
     Leaves agent i: (x, S), once a lap, to one neighbour. Private when `setting.statistics` is: S is a sum of what went
@@ -118,7 +118,7 @@ def step(
         return setting.when(closes, solve, lambda: x), collected, variance
 
     new_x, new_total, variance = setting.when(turn.acts, act, lambda: (x, total, state.variance))
-    baton = Sums(new_x, new_total)
+    baton = StatisticsSums(new_x, new_total)
     return SufficientStatisticsState(baton, variance), baton
 
 

@@ -96,7 +96,7 @@ def plan(
 
         report(f"planning {asked['algorithm']} on {network.name}")
         made = draw_up(found, network, **asked)
-        others = _for_all_trust(found, network, asked) if made.sums else []
+        others = _for_all_trust(made, found, network, asked) if made.sums else []
     if figure is not None:
         from relaydp.report import draw_plan
 
@@ -133,26 +133,29 @@ class TrustRow(NamedTuple):
     expected_gain: dict[str, float] | None
 
 
-def _for_all_trust(found: Any, network: Any, asked: dict[str, Any]) -> list[TrustRow]:
+def _for_all_trust(made: Plan, found: Any, network: Any, asked: dict[str, Any]) -> list[TrustRow]:
     """The same plan for a curator and for every number of parties that may collude, or some of many."""
     from relaydp.planning import plan as draw_up
+    from relaydp.planning.accuracy import noise_of
+    from relaydp.planning.calibration import with_shares
+    from relaydp.settings.config import TRUSTING
 
     quorum = asked.get("quorum")
-    rest = {name: value for name, value in asked.items() if name not in ("trust", "collusion", "quorum")}
+    rest = {name: value for name, value in asked.items() if name not in TRUSTING}
     most = (network.agents if quorum is None else quorum) - 1
-    counts = sorted({*range(1, most + 1)} if most < ROWS else {1, 2, most // 8, most // 4, most // 2, most} - {0})
-    wanted: list[dict[str, Any]] = [{"trust": "curator"}, *({"collusion": t, "quorum": quorum} for t in counts)]
-    plans = [draw_up(found, network, **rest, **whom) for whom in wanted]
-    noise = [float((made.scales[-1] ** 2).sum() ** 0.5) for made in plans]
-    return [
-        TrustRow(
-            made.trust.kind,  # type: ignore[union-attr]
-            made.trust.collusion,  # type: ignore[union-attr]
-            each / noise[0],
-            None if made.expected is None else made.expected._asdict(),
-        )
-        for made, each in zip(plans, noise, strict=True)
-    ]
+    counts = {*range(1, most + 1)} if most < ROWS else {1, 2, most // 8, most // 4, most // 2, most}
+    counts |= {asked["collusion"]} if "collusion" in asked else set()
+    wanted: list[dict[str, Any]] = [{"trust": "curator"}]
+    wanted += [{"collusion": t, "quorum": quorum} for t in sorted(counts - {0})]
+    rows, noise = [], []
+    for whom in wanted:
+        other = draw_up(found, network, **rest, **whom)
+        assert other.trust is not None and other.ledger is not None
+        # of the whole budget in one release: plans for F may spread it over different numbers of laps
+        noise.append(noise_of(made.facts.sizes, with_shares(other.ledger.limit, made.facts, other.trust)))
+        expected = None if other.expected is None else other.expected._asdict()
+        rows.append(TrustRow(other.trust.kind, other.trust.collusion, noise[-1] / noise[0], expected))
+    return rows
 
 
 def print_plan(made: Plan, graph: str, figure: Path | None, others: Sequence[TrustRow] = ()) -> None:
@@ -179,6 +182,8 @@ def print_plan(made: Plan, graph: str, figure: Path | None, others: Sequence[Tru
 def _rows(made: Plan, graph: str) -> list[tuple[str, str]]:
     facts, budget, look, ledger = made.facts, made.budget, made.outlook, made.ledger
     assert budget is not None and ledger is not None
+    from relaydp.report.expectation import left_of_zero
+
     walk, at = f", {made.walk} walk" if made.walk else "", f" at delta {budget.delta:g}"
     rows = [
         ("planned", f"{made.algorithm.name} on {graph}{walk}"),
@@ -200,9 +205,8 @@ def _rows(made: Plan, graph: str) -> list[tuple[str, str]]:
     if look is not None:
         parts = f"{look.bias[look.chosen]:.3g} bias and {look.noise[look.chosen]:.3g} noise"
         rows.append(("excess", f"{look.predicted:.3g} predicted: {parts}"))
-        from relaydp.report.expectation import left_of_zero
-
-        rows.append(("beside 0", f"{100 * (left_of_zero(made) or 0.0):.0f} % of the excess of a model of zeros"))
+    if (left := left_of_zero(made)) is not None:
+        rows.append(("beside 0", f"{100 * left:.0f} % of the excess of a model of zeros"))
     first, last = (_span(made.scales[t], ".3g") for t in (0, -1))
     steps = ", ".join(f"{name} {_span(value, '.4g')}" for name, value in made.steps._asdict().items())
     noise = f"{first} in the first activation, {last} in the last"

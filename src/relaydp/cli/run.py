@@ -38,7 +38,7 @@ from relaydp.cli.options import (
     spread,
 )
 from relaydp.cli.progress import Report, step_bar
-from relaydp.errors import InputError
+from relaydp.errors import InputError, RelayError
 
 if TYPE_CHECKING:
     from relaydp.graph import Graph
@@ -155,12 +155,16 @@ def _beside_no_privacy(result: Result, problem: Problem, report: Report) -> Resu
     from relaydp.engine import solve
     from relaydp.graph import complete, ring
 
-    report("training without privacy, to compare with")
+    hops = report.hops("training without privacy, to compare with")
     graph = complete(1) if problem.agents == 1 else ring(problem.agents)
-    bare = {"transcript": False, "trace": False, "reference": False, "progress": False}
-    free = solve(problem, graph, RULED, activations=LAPS_WITHOUT_PRIVACY, **bare)  # type: ignore[arg-type]
-    accuracy = problem.accuracy(free.x)
-    return replace(result, baselines=known._replace(without_privacy=accuracy))
+    bare = {"transcript": False, "trace": False, "reference": False}
+    try:
+        free = solve(problem, graph, RULED, activations=LAPS_WITHOUT_PRIVACY, progress=hops, **bare)  # type: ignore[arg-type]
+        if free.status != "finished":
+            return result
+        return replace(result, baselines=known._replace(without_privacy=problem.accuracy(free.x)))
+    except (KeyboardInterrupt, MemoryError, RelayError):
+        return result  # which is paid for, and must not be lost for the sake of a comparison
 
 
 def _run_on_ray(settings: Config, address: str | None, transcript: bool, report: Report, silent: bool) -> Result:

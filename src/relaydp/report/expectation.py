@@ -14,6 +14,7 @@ from relaydp.privacy import epsilon_exact
 from relaydp.result import Baselines
 
 LOW_GAIN = 0.6  # below it a run is likely to end nearer to the most frequent class than to a model without privacy
+BOUND = "a bound on how many agents collude (collusion=)"
 MOST_EPSILON = 50.0  # a larger one is not advice
 
 
@@ -34,10 +35,10 @@ def warn_of(plan: Plan) -> list[str]:
     if plan.ledger is None or plan.budget is None:
         return []
     if plan.expected is None:
-        if plan.outlook is None or len(plan.outlook.activations) < 2:
-            return []  # with activations of the user's, they may be what is too few, and not the budget
         left = left_of_zero(plan)
-        return [_much_left(left)] if left is not None and left > 1.0 - LOW_GAIN else []
+        if left is None or plan.outlook is None or len(plan.outlook.activations) < 2:
+            return []  # with activations of the user's, they may be what is too few, and not the budget
+        return [_much_left(plan, left)] if left > 1.0 - LOW_GAIN else []
     found = [_low(plan, plan.expected)] if plan.expected.middle < LOW_GAIN else []
     own = 2.0 / (plan.facts.sizes * np.sqrt(2.0 * plan.ledger.limit))  # the noise of each agent alone
     best = int(np.argmin(own))
@@ -59,14 +60,23 @@ def left_of_zero(plan: Plan) -> float | None:
     return plan.outlook.predicted / (0.5 * float((known.curvature * known.distance).sum()))
 
 
-def _much_left(left: float) -> str:
+def _much_left(plan: Plan, left: float) -> str:
     told = f"{100 * left:.0f} % of" if left < 1.0 else "no less than"
+    grounds = "a guess from public bounds, and rather too hopeful" if plan.prior is None else "what the prior says"
+    help_ = ["More records", "a larger epsilon", "fewer columns"]
+    if plan.facts.agents > 1:
+        help_.append("fewer agents with more records each")
+    if _could_bound_colluders(plan):
+        help_.append(BOUND)
     return (
         f"This budget is too small for these records: the plan expects to leave {told} the excess that a model of "
-        "zeros has, and the model may be worse than that. It is a guess from public bounds, and rather too hopeful. "
-        "More records, a larger epsilon, fewer agents or fewer columns would help; so would collusion=, where the "
-        "agents can agree on how many of them collude at most."
+        f"zeros has, and the model may be worse than that. It is {grounds}. {', '.join(help_[:-1])}, or {help_[-1]} "
+        "would help."
     )
+
+
+def _could_bound_colluders(plan: Plan) -> bool:
+    return plan.trust is not None and not plan.trust.sums and plan.facts.agents > 2
 
 
 def _low(plan: Plan, expected: Expectation) -> str:
@@ -78,8 +88,8 @@ def _low(plan: Plan, expected: Expectation) -> str:
     if rho.min() == rho.max() and epsilon <= MOST_EPSILON:
         help_.append(f"an epsilon of {math.ceil(10 * epsilon) / 10:g}")
     help_.append("fewer agents with more records each")
-    if plan.trust is not None and not plan.trust.sums and plan.facts.agents > 2:
-        help_.append("a bound on how many agents collude (collusion=)")
+    if _could_bound_colluders(plan):
+        help_.append(BOUND)
     return (
         f"This budget is too small for these records: expect {100 * expected.middle:.0f} % of the gain of a model "
         f"without privacy, and perhaps none of it, which is the most frequent class for every record. For "
