@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import relaydp as rd
 from relaydp.cli.main import app
 from relaydp.data.fit_of_ranges import check_ranges
+from relaydp.errors import InputError
 from relaydp.planning.accuracy import noise_of
 from relaydp.report.expectation import LOW_GAIN, left_of_zero, tell_baselines, tell_expected, warn_of
 from relaydp.result import Baselines
@@ -50,6 +51,7 @@ def test_a_regression_that_can_expect_little_is_told_so(loss):
 
     [text] = warn_of(made(60))
     assert "model of zeros" in text and "More records" in text
+    assert ("collusion=" in text) and "collusion=" not in warn_of(made(30, collusion=1))[0]
     assert warn_of(made(60, activations=2)) == []  # which is the user's word
     assert warn_of(made(20_000)) == []
     assert left_of_zero(made(60)) > left_of_zero(made(600)) > left_of_zero(made(20_000)) > 0
@@ -144,3 +146,33 @@ def test_a_range_of_which_little_is_used_is_found():
     assert (fit.outside, fit.verdict) == (0.0, "hardly used") and fit.used == pytest.approx(0.001)
     [constant] = check_ranges(np.zeros((5, 1)), np.zeros(1), np.ones(1))
     assert constant.verdict == ""
+
+
+@pytest.mark.parametrize("trouble", [KeyboardInterrupt, MemoryError, InputError("no")])
+def test_a_paid_result_is_not_lost_for_what_is_measured_beside_it(monkeypatch, tmp_path, trouble):
+    """The model without privacy is trained after a private run, whose budget is spent by then."""
+    from relaydp import engine
+
+    real, asked = engine.solve, []
+
+    def once(*arguments, **options):
+        asked.append(options.get("budget"))
+        if len(asked) == 2:
+            raise trouble
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(engine, "solve", once)
+    done = call("run", *SMALL, "--epsilon", "2", "--out", tmp_path / "kept", "--json")
+    assert done.exit_code == 0 and len(asked) == 2 and asked[1] is None, done.output
+    assert json.loads(done.stdout)["private"] and rd.load_result(tmp_path / "kept").baselines.without_privacy is None
+
+
+@pytest.mark.parametrize("loss", ["logistic", "least-squares"])
+def test_what_trust_buys_is_told_for_the_whole_budget_and_for_this_plan(loss):
+    """Noise beside a curator's is sqrt(n/(n - t)), however many laps each plan takes; and this plan has a row."""
+    bound = ["--label-bound", "1"] if loss == "least-squares" else []
+    words = ["--sizes", "12x400", "--features", "6", "--epsilon", "1", "--loss", loss, *bound, "--collusion", "5"]
+    rows = json.loads(call("plan", *words, "--json").stdout)["by_trust"]
+    assert [row["collusion"] for row in rows] == [0, 1, 2, 5, 11]
+    assert [row["noise"] for row in rows] == pytest.approx([1.0, *(np.sqrt(12 / (12 - t)) for t in (1, 2, 5, 11))])
+    assert "this plan" in call("plan", *words).stdout
